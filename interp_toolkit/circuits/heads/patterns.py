@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.heads.controls import MatchedControls
@@ -127,38 +128,50 @@ def pattern_points(model: Model) -> Mapping[int, Any]:
 
 
 class _Indices:
-    """Indices of a batch's positions in its flattened patterns, on each device once."""
+    """Indices of a batch's positions in each prompt's flattened pattern, on each device once."""
 
     def __init__(self, controls: MatchedControls, rows: range):
         n_pos = controls.tokens.shape[1]
         row, query, key = controls.entries
-        part = slice(*np.searchsorted(row, [rows.start, rows.stop]).tolist())
-        local = row[part] - rows.start
-        lengths = np.bincount(
-            local * controls.n_sets + controls.which_set[part],
-            minlength=len(rows) * controls.n_sets,
-        )
+        bounds = np.searchsorted(row, range(rows.start, rows.stop + 1))
         self.n_rows, self.n_sets = len(rows), controls.n_sets
-        self._parts = tuple(
-            torch.from_numpy(np.ascontiguousarray(values))
-            for values in (
-                local,
-                query[part] * n_pos + key[part],
-                controls.weights[part],
-                lengths,
+        self._parts = [
+            tuple(
+                torch.from_numpy(np.ascontiguousarray(values))
+                for values in (
+                    query[low:high] * n_pos + key[low:high],
+                    controls.weights[low:high],
+                    np.bincount(controls.which_set[low:high], minlength=controls.n_sets),
+                )
             )
-        )
-        self._on: dict[torch.device, tuple[Tensor, ...]] = {}
+            for low, high in pairwise(bounds.tolist())
+        ]
+        self._on: dict[torch.device, list[tuple[Tensor, ...]]] = {}
 
-    def reduce(self, pattern: Float[Tensor, "row head query key"]) -> Float[Tensor, "pair head"]:
-        """Sums of each row's attention over its pairs, row by row and set by set."""
-        if pattern.device not in self._on:
-            self._on[pattern.device] = tuple(part.to(pattern.device) for part in self._parts)
-        local, flat, weights, lengths = self._on[pattern.device]
-        values = pattern.flatten(2)[local, :, flat]
-        values = values if values.dtype == torch.float64 else values.float()
-        values = values * weights.to(values)[:, None]
-        return torch.segment_reduce(values, "sum", lengths=lengths, axis=0, unsafe=True, initial=0)
+    def reduce(self, pattern: Float[Tensor, "row head query key"]) -> Float[Tensor, "row head set"]:
+        """Sums of each row's attention over its pairs, by set."""
+        device = pattern.device
+        if device not in self._on:
+            self._on[device] = [tuple(one.to(device) for one in part) for part in self._parts]
+        return torch.stack(
+            [
+                _segment_sums(of_row, *part)
+                for of_row, part in zip(pattern, self._on[device], strict=True)
+            ]
+        )
+
+
+def _segment_sums(
+    pattern: Float[Tensor, "head query key"],
+    flat: Int[Tensor, " pair"],
+    weights: Float[Tensor, " pair"],
+    lengths: Int[Tensor, " set"],
+) -> Float[Tensor, "head set"]:
+    values = pattern.flatten(1).index_select(1, flat)
+    values = values if values.dtype == torch.float64 else values.float()
+    values = values * weights.to(values)
+    each = lengths.expand(len(values), -1).contiguous()
+    return torch.segment_reduce(values, "sum", lengths=each, axis=1, unsafe=True, initial=0)
 
 
 class _Batch:
@@ -213,9 +226,9 @@ class _Batch:
             layer: _kind(flags, layer)
             for layer, flags in zip(self.sums, values[:, :n_flags], strict=True)
         }
-        shape = self._indices.n_rows, self._indices.n_sets, n_heads
+        shape = self._indices.n_rows, n_heads, self._indices.n_sets
         return {
-            layer: of_layer.reshape(shape).swapaxes(1, 2)
+            layer: of_layer.reshape(shape)
             for layer, of_layer in zip(self.sums, values[:, n_flags:], strict=True)
         }, kinds
 

@@ -170,16 +170,16 @@ class LogisticProblem:
             weights = weights[keep]
         return LogisticProblem(self.rows, self.penalty, self.signs[keep], weights, self.C)
 
-    def losses(self, margins: Float[Tensor, "target batch"]) -> Float[Tensor, " target"]:
-        """C times the weighted log-loss of every target."""
-        logs = logsigmoid(self.signs * margins)
-        logs = logs if self.weights is None else logs.mul_(self.weights)
-        return logs.sum(-1).mul_(-self.C)
-
-    def residuals(self, margins: Float[Tensor, "target batch"]) -> Float[Tensor, "target batch"]:
-        """The derivative of `losses` by every margin."""
-        residuals = torch.sigmoid_(self.signs * margins.neg()).mul_(self.signs).mul_(-self.C)
-        return residuals if self.weights is None else residuals.mul_(self.weights)
+    def losses(
+        self, margins: Float[Tensor, "target batch"]
+    ) -> tuple[Float[Tensor, " target"], Float[Tensor, "target batch"]]:
+        """C times the weighted log-loss of every target, and its derivative by every margin."""
+        signed = self.signs * margins
+        logs = logsigmoid(signed)
+        residuals = torch.sigmoid_(signed.neg_()).mul_(self.signs)
+        if self.weights is not None:
+            logs, residuals = logs.mul_(self.weights), residuals.mul_(self.weights)
+        return logs.sum(-1).mul_(-self.C), residuals.mul_(-self.C)
 
     def hessian_diagonal(
         self, margins: Float[Tensor, "target batch"]
@@ -306,12 +306,13 @@ def minimise(
 
 def _begin(problem: LogisticProblem, start: Tensor) -> _State:
     margins = start @ problem.rows.T
+    losses, residuals = problem.losses(margins)
     return _State(
         index=torch.arange(len(start), device=start.device),
         params=start.clone(),
         margins=margins,
-        loss=problem.losses(margins) + problem.penalties(start),
-        gradient=problem.residuals(margins) @ problem.rows + problem.penalty * start,
+        loss=losses + problem.penalties(start),
+        gradient=residuals @ problem.rows + problem.penalty * start,
         diagonal=problem.hessian_diagonal(margins),
         pairs=[],
     )
@@ -354,12 +355,16 @@ def _step(problem: LogisticProblem, state: _State, direction: Tensor) -> Bool[Te
     """Move every target along its direction; returns True for targets with a descending step."""
     ascent = direction @ problem.rows.T
     slope = (state.gradient * direction).sum(-1)
-    length, moved = _line_search(problem, state, direction, ascent, slope)
+    length, moved, at = _line_search(problem, state, direction, ascent, slope)
     step = direction * length[:, None]
     state.params = state.params + step
-    state.margins = state.margins.addcmul_(ascent, length[:, None])
-    state.loss = problem.losses(state.margins) + problem.penalties(state.params)
-    gradient = problem.residuals(state.margins) @ problem.rows + problem.penalty * state.params
+    if at is None:
+        state.margins = state.margins.addcmul_(ascent, length[:, None])
+        losses, residuals = problem.losses(state.margins)
+    else:
+        state.margins, losses, residuals = at
+    state.loss = losses + problem.penalties(state.params)
+    gradient = residuals @ problem.rows + problem.penalty * state.params
     change = gradient - state.gradient
     state.gradient = gradient
     product = (step * change).sum(-1)
@@ -372,11 +377,15 @@ def _step(problem: LogisticProblem, state: _State, direction: Tensor) -> Bool[Te
 
 def _line_search(
     problem: LogisticProblem, state: _State, direction: Tensor, ascent: Tensor, slope: Tensor
-) -> tuple[Float[Tensor, " target"], Bool[Tensor, " target"]]:
+) -> tuple[Float[Tensor, " target"], Bool[Tensor, " target"], tuple[Tensor, ...] | None]:
     """A step length for every target, by the weak Wolfe conditions (0 if none satisfies them).
 
     Bisection as in Lewis & Overton (2013), with the secant of the slopes in place of the
     midpoint if it lies well inside the bracket. Only unsettled targets are tried again.
+
+    Returns:
+        The lengths; whether each satisfies the conditions; and the margins, losses and residuals
+        there, None where some target was not tried or has no length.
     """
     n_target = len(slope)
     length = torch.ones_like(slope)
@@ -392,19 +401,26 @@ def _line_search(
     part, margins, along = problem, state.margins, ascent
     if len(open_) < n_target:
         part, margins, along = problem.take(open_), margins[open_], along[open_]
-    for _ in range(MAX_TRIALS):
+    at: tuple[Tensor, ...] | None = None
+    for trial_number in range(MAX_TRIALS):
         if len(open_) == 0:
             break
         t = length[open_]
         trial = torch.addcmul(margins, along, t[:, None])
-        value = part.losses(trial) + base[open_] + t * tilt[open_] + 0.5 * t**2 * bend[open_]
-        trial_slope = (part.residuals(trial) * along).sum(-1) + tilt[open_] + t * bend[open_]
+        losses, residuals = part.losses(trial)
+        if trial_number == 0 and len(open_) == n_target:
+            at = trial, losses, residuals
+        elif at is not None:
+            for whole, new in zip(at, (trial, losses, residuals), strict=True):
+                whole[open_] = new
+        value = losses + base[open_] + t * tilt[open_] + 0.5 * t**2 * bend[open_]
+        trial_slope = torch.linalg.vecdot(residuals, along) + tilt[open_] + t * bend[open_]
         allowed = state.loss[open_] + SUFFICIENT_DECREASE * t * slope[open_] + slack[open_]
         too_far = ~(value <= allowed)
         too_near = ~too_far & (trial_slope < CURVATURE * slope[open_])
         again = (too_far | too_near).nonzero().squeeze(1)
         if len(again) == 0:
-            return length, ~settled
+            return length, ~settled, at
         high[open_[too_far]] = t[too_far]
         secant = t - trial_slope * (t - low[open_]) / (trial_slope - low_slope[open_])
         low[open_[too_near]] = t[too_near]
@@ -416,7 +432,7 @@ def _line_search(
         margins, along = margins[again], along[again]
     length[open_] = 0
     settled[open_] = True
-    return length, ~settled
+    return length, ~settled, None
 
 
 def _next_length(secant: Tensor, low: Tensor, high: Tensor) -> Float[Tensor, " target"]:
