@@ -37,7 +37,7 @@ def prune_scores(graph: nx.DiGraph) -> dict[str, Any]:
             "this graph does not record its model's edges; give one returned by composition_graph"
         )
     names = {end for name in edges for end in re.sub("<.>", "", name).split("->")}
-    mlps = [f"m{layer}" in names for layer in range(cfg["n_layers"])]
+    mlps = [f"MLP{layer}" in names for layer in range(cfg["n_layers"])]
     if cfg.get("mixers") or any(mlps) != all(mlps):
         raise InputError(
             "auto-circuit's format is for layers of heads, all with an MLP or all without one; "
@@ -50,15 +50,15 @@ def prune_scores(graph: nx.DiGraph) -> dict[str, Any]:
     scores: dict[str, Any] = {}
     sources = ["input"]
     for layer in range(cfg["n_layers"]):
-        heads = [f"a{layer}.h{head}" for head in range(cfg["n_heads"])]
+        heads = [head_name(layer, head) for head in range(cfg["n_heads"])]
         for channel in "qkv":
             scores[f"blocks.{layer}.hook_{channel}_input"] = [
                 [score(source, f"{head}<{channel}>") for source in sources] for head in heads
             ]
         if all(mlps):
             before = sources if cfg["parallel_attn_mlp"] else [*sources, *heads]
-            scores[f"blocks.{layer}.hook_mlp_in"] = [score(s, f"m{layer}") for s in before]
-        sources += [*heads, *([f"m{layer}"] if all(mlps) else [])]
+            scores[f"blocks.{layer}.hook_mlp_in"] = [score(s, f"MLP{layer}") for s in before]
+        sources += [*heads, *([f"MLP{layer}"] if all(mlps) else [])]
     last = f"blocks.{cfg['n_layers'] - 1}.hook_resid_post"
     scores[last] = [score(source, "logits") for source in sources]
     return scores

@@ -134,9 +134,9 @@ def test_auto_circuit_s_scores_are_those_of_the_edges(graph, tmp_path):
         for head in range(cfg["n_heads"]):
             for channel in "qkv":
                 row = scores[f"blocks.{layer}.hook_{channel}_input"][head]
-                target = f"a{layer}.h{head}<{channel}>"
+                target = f"L{layer}H{head}<{channel}>"
                 seen |= {f"{s}->{target}": v for s, v in zip(sources, row, strict=True)}
-        sources += [f"a{layer}.h{head}" for head in range(cfg["n_heads"])]
+        sources += [f"L{layer}H{head}" for head in range(cfg["n_heads"])]
     last = scores[f"blocks.{cfg['n_layers'] - 1}.hook_resid_post"]
     seen |= {f"{s}->logits": v for s, v in zip(sources, last, strict=True)}
     assert seen == {name: pytest.approx(edge["score"]) for name, edge in edges.items()}
@@ -155,7 +155,7 @@ def test_neuronpedia_s_graph_has_the_circuit_s_nodes_and_edges(graph, tmp_path):
         (labels[link["source"]], labels[link["target"]]): link["weight"]
         for link in written["links"]
     }
-    assert pairs[("L0H1", "L1H0")] == pytest.approx(graph.edges["a0.h1", "a1.h0"]["effect"])
+    assert pairs[("L0H1", "L1H0")] == pytest.approx(graph.edges["L0H1", "L1H0"]["effect"])
     assert len(pairs) == len(graph.edges)
     required = {"node_id", "feature", "layer", "ctx_idx", "feature_type", "jsNodeId"}
     assert all(required <= node.keys() for node in written["nodes"])
