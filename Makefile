@@ -129,6 +129,7 @@ bench: $(VENV)/ready
 	mkdir -p $(MEASURED)
 	$(call measured,logistic_targets)
 	$(call measured,startup)
+	$(call measured,growth)
 	$(call measured,head_detectors)
 	$(call measured,head_calibration,--models 200)
 	$(call measured,knockout_calibration,--models 40)
