@@ -50,8 +50,7 @@ def analyze(
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="Keep finished stages of a long analysis in this folder, and go on from those "
-            "that are there.",
+            help="Keep finished stages here, and go on from them.",
         ),
     ] = None,
     *,
