@@ -49,12 +49,14 @@ def test_numbers_are_held_to_result_files() -> None:
 @pytest.mark.parametrize(
     "file", sorted(figures.RESULTS.rglob("*.json")), ids=lambda file: file.stem
 )
-def test_a_result_file_is_of_an_artefact_or_a_benchmark(file: Path) -> None:
+def test_a_result_file_is_of_an_artefact_a_sweep_or_a_benchmark(file: Path) -> None:
     from interp_toolkit.registry import names
 
     name = file.relative_to(figures.RESULTS).with_suffix("")
     if name.parts[0] == "benchmarks":
         assert (ROOT / MADE_BY.get(name.name, f"benchmarks/{name.name}.py")).is_file()
+    elif name.parts[0] == "sweeps":
+        assert (ROOT / "examples" / "sweeps" / f"{name.name}.yaml").is_file()
     else:
         assert str(name) in names("artefacts")
 

@@ -61,21 +61,21 @@ def test_a_stopped_search_shows_the_estimates_and_ends_as_an_unbroken_one(tmp_pa
 def test_a_second_run_measures_nothing(tmp_path, unbroken, monkeypatch):
     analyzed(tmp_path)
 
-    class PassMade(Exception):
+    class PassMadeError(Exception):
         pass
 
     def refuse(*arguments, **named):
-        raise PassMade
+        raise PassMadeError
 
     monkeypatch.setattr(search.EdgeAblation, "_passes", refuse)
     monkeypatch.setattr(search.EdgeAblation, "_all_attributed", refuse)
     assert numbers(analyzed(tmp_path)) == unbroken
-    with pytest.raises(PassMade):
+    with pytest.raises(PassMadeError):
         analyzed(tmp_path, level=0.01)
     other = it.load("toy:induction")
     with torch.no_grad():
         other.blocks[0].attn.W_V.mul_(1.01)
-    with pytest.raises(PassMade):
+    with pytest.raises(PassMadeError):
         analyzed(tmp_path, model=other)
 
 
