@@ -127,8 +127,9 @@ class TaskFlags(ColumnFlags):
             check_header(self.data, self.column, self.columns())  # fail before the model is loaded
         if self.task is not None:
             from interp_toolkit.registry import find
+            from interp_toolkit.tasks.rows import task_name
 
-            find("tasks", self.task)  # fail before the model is loaded
+            find("tasks", task_name(self.task))  # fail before the model is loaded
 
     def read(
         self,

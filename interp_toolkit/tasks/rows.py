@@ -225,6 +225,14 @@ def _in_turn(pools: Sequence[Sequence[PromptPair]], rows: int) -> list[PromptPai
 ROWS = 64
 
 
+ALIASES = {"ioi": "indirect-object"}  # other names that everyone uses
+
+
+def task_name(name: str) -> str:
+    """A task's name as `interp list tasks` shows it, for that or another common name of it."""
+    return ALIASES.get(name.lower(), name)
+
+
 @takes(name=str, rows=Integral)
 def task(model: Any, name: str, *, rows: int = ROWS, seed: int = 0) -> FeatureData:
     """The prompts of a task, with answers, wrong answers and corrupted prompts, for this model.
@@ -247,7 +255,7 @@ def task(model: Any, name: str, *, rows: int = ROWS, seed: int = 0) -> FeatureDa
         interp_toolkit.errors.InputError: this model has no tokenizer, so the task 'successor' \
 cannot be made for it; give rows of token ids (--data)
     """
-    maker = find("tasks", name)
+    maker = find("tasks", task_name(name))
     tokenizer = getattr(model, "tokenizer", None)
     if tokenizer is None:
         raise InputError(

@@ -157,6 +157,15 @@ def model_doctor() -> Callable[..., Any]:
     return examine
 
 
+def _with_task(model: Any, toy: str) -> Any:
+    """The model with the record of its toy's task, so that its own analyses run on it."""
+    from interp_toolkit.models.about.record import ModelRecord, set_record
+    from interp_toolkit.registry import find
+
+    set_record(model, ModelRecord(toy, "toy", task=find("toys", toy).task))
+    return model
+
+
 @pytest.fixture
 def tiny_xor_model() -> Any:
     """Two heads that compute XOR; a `Transformer` in float64 with `.ground_truth`."""
@@ -164,7 +173,7 @@ def tiny_xor_model() -> Any:
 
     A = math.e
     gap = 2 * A * (A - 1) / ((A + 2) * (2 * A + 1))  # along (1, 1); the widest, by symmetry
-    model = xor_2head()
+    model = _with_task(xor_2head(), "xor-2head")
     model.ground_truth = XorGroundTruth("0110", TOKENS, SITE, True, 2, gap / math.sqrt(2), None)
     return model
 
@@ -177,7 +186,7 @@ def tiny_one_head_model() -> Any:
     A = math.e
     total = 2 * A + 4  # Z00 = 3, Z11 = 2A + 1, Z01 = Z10 = A + 2
     certificate = {"00": 3 / total, "11": (2 * A + 1) / total, "01": 0.5, "10": 0.5}
-    model = xor_1head()
+    model = _with_task(xor_1head(), "xor-1head")
     model.ground_truth = XorGroundTruth("0110", TOKENS, SITE, False, 0, None, certificate)
     return model
 

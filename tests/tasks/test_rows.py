@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.tasks.rows import PromptPair, sample_rows
+from interp_toolkit.registry import names
+from interp_toolkit.tasks.rows import ALIASES, PromptPair, sample_rows, task_name
 
 
 def drawing(length_of=lambda template: 3, most=10_000):
@@ -76,3 +77,9 @@ def test_the_same_row_again_does_not_count():
         return PromptPair(row, (10_001, *row[1:]), 1, 2)
 
     assert set(sample_rows(draw, 1, 12, 0, "made").lengths) == {3}
+
+
+def test_a_task_has_its_common_name_too():
+    assert task_name("IOI") == task_name("ioi") == "indirect-object"
+    assert task_name("successor") == "successor"
+    assert set(ALIASES.values()) <= set(names("tasks"))

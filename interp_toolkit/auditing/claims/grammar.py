@@ -21,6 +21,7 @@ same claim.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -346,7 +347,11 @@ def _problem(sentence: str, tokens: Sequence[str], reader: _Reader) -> str:
     if at == len(tokens):
         problem = f"the claim is incomplete{after}"
     if not relations:
-        return f"{problem}; name one attention pattern: {detectors}"
+        near = difflib.get_close_matches(tokens[at] if at < len(tokens) else "", names("detectors"))
+        hint = (
+            f"; did you mean {near[0]}?" if near else f"; name one attention pattern: {detectors}"
+        )
+        return problem + hint
     proposed = _proposed(heads[:_MOST_SHOWN] or [Head(5, 1)], relations[0], reader.words)
     return f"{problem}; the nearest claim that is: {proposed}"
 

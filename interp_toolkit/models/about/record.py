@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -108,6 +109,14 @@ def plain_config(cfg: Any) -> dict[str, Any]:
     return plain
 
 
+def _from_here(path: str) -> str:
+    """A path seen from the working folder; of one elsewhere the name alone."""
+    try:
+        return str(Path(path).resolve().relative_to(Path.cwd().resolve()))
+    except (OSError, ValueError):
+        return Path(path).name
+
+
 def provenance(
     model: Model, data: Mapping[str, Any], settings: Mapping[str, Any], seed: int | None
 ) -> Provenance:
@@ -124,7 +133,7 @@ def provenance(
         model={
             "name": record.name,
             "kind": record.kind,
-            "path": record.path,
+            "path": None if record.path is None else _from_here(record.path),
             "sha256": record.sha256,
             "assumptions": list(record.assumptions),
             "notes": list(record.notes),

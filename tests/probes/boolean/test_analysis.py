@@ -642,3 +642,8 @@ def test_a_feature_with_the_name_of_a_function_keeps_its_own_accuracy() -> None:
         {"AND (feature)": plain["a"], "XOR (feature)": plain["b"]}
         | {name: plain[name] for name in ("AND", "OR")}
     )
+
+
+def test_a_fixture_s_own_task_is_analyzed_without_data(tiny_xor_model, tiny_one_head_model):
+    assert it.analyze(tiny_xor_model, "xor").status == "separable"
+    assert it.analyze(tiny_one_head_model, "xor").status == "not_separable"
