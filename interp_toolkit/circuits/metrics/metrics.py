@@ -125,6 +125,12 @@ class AnswerMetric(Metric):
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
         """The mean over each row's answers; raises InputError for logits at other positions."""
         self._check(logits, rows, "the answer positions", self.answers.shape[1])
+        wrong = self.answers if self.prompts.wrong is None else self.prompts.wrong
+        if (largest := max(int(self.answers.max()), int(wrong.max()))) >= logits.shape[-1]:
+            raise InputError(
+                f"the model returns {logits.shape[-1]} logits, too few for the answer {largest}; "
+                "give a model with the logits of all tokens"
+            )
         return self.by_answer(logits, rows).double().mean(1)
 
     @abstractmethod
