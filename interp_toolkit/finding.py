@@ -98,8 +98,9 @@ class Run(Generic[Chosen]):
 
         A KeyboardInterrupt inside the block becomes InterruptedAnalysis with this finding.
         """
-        _SHOW_EARLY.get()(dataclasses.replace(finding, probe=self.name))
-        with self.partly(lambda: finding):
+        named = dataclasses.replace(finding, probe=self.name)
+        _SHOW_EARLY.get()(named)
+        with self.partly(lambda: named):
             yield
 
     @contextmanager
@@ -113,7 +114,9 @@ class Run(Generic[Chosen]):
         except KeyboardInterrupt as stopped:
             if isinstance(stopped, InterruptedAnalysis) or (part := finding()) is None:
                 raise
-            raise InterruptedAnalysis(dataclasses.replace(part, probe=self.name)) from stopped
+            if part.probe != self.name:
+                part = dataclasses.replace(part, probe=self.name)
+            raise InterruptedAnalysis(part) from stopped
 
     @cached_property
     def store(self) -> Store:
