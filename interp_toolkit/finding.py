@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from interp_toolkit.models.running.stages import Store, identity_of, store_of
+from interp_toolkit.models.running.stages import Store, store_of
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Provenance, Result, Table
@@ -121,14 +121,27 @@ class Run(Generic[Chosen]):
     @cached_property
     def store(self) -> Store:
         """Keeps what a stage measured, where the user asked for it; see `models.running.stages`."""
-        return store_of(self._identity)
+        return store_of(self.model, self._depends_on, self._checked_tokens)
 
-    def _identity(self) -> str:
+    def _depends_on(self) -> Any:
         from interp_toolkit.models.about.record import versions
 
         data = None if self.data is None else self.data.digest()
-        options = self.options.model_dump(mode="json", exclude={"memory"})
-        return identity_of(self.model, [self.name, options, data, versions()])
+        return [
+            self.name,
+            self.options.model_dump(mode="json", exclude={"memory"}),
+            data,
+            versions(),
+        ]
+
+    def _checked_tokens(self) -> Any:
+        import torch
+
+        from interp_toolkit.models.running.forward import probe_tokens
+
+        if self.data is None:
+            return probe_tokens(self.model)
+        return torch.as_tensor(self.data.tokens[0])[None]
 
     @property
     def seed(self) -> int:

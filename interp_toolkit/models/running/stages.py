@@ -1,8 +1,9 @@
 """Keeping the arrays that finished stages of a long analysis measured, so that it can go on.
 
 `resuming(folder)` keeps the arrays that stages make as .npy files. A stage is named by the model's
-weights, the prompts, the options, the versions of packages and what it measures, all hashed: a run
-that differs in any of them measures again. Files are read as arrays of numbers, never as objects.
+weights and settings, the prompts, the options, the versions of packages and what it measures, all
+hashed: a run that differs in any of them measures again. Files are read as arrays of numbers, never
+as objects.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from interp_toolkit.files import replacing
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import Tensor
 
 #: `store(name, measure)`: what `measure()` returns, or what it returned before it was stopped
 Store = Callable[[str, Callable[[], "np.ndarray"]], "np.ndarray"]
@@ -50,10 +52,37 @@ def resuming(folder: str | Path | None) -> Iterator[None]:
         _FOLDER.reset(before)
 
 
-def store_of(identity: Callable[[], str]) -> Store:
-    """The stage of a run with this identity; `not_stored` outside `resuming`."""
+def store_of(model: Any, about: Callable[[], Any], tokens: Callable[[], Tensor]) -> Store:
+    """The store of a run on this model; `not_stored` outside `resuming`.
+
+    Weights and settings do not say all that a model computes (hooks, say): its logits on some
+    prompts are stored too.
+
+    Args:
+        model: any TransformerLens model.
+        about: returns what else the run depends on, as JSON data.
+        tokens: returns the prompts of the check.
+
+    Raises:
+        InputError: the folder has stages of a run in which the same weights gave other logits.
+    """
     folder = _FOLDER.get()
-    return not_stored if folder is None else _Folder(folder, identity())
+    if folder is None:
+        return not_stored
+    import torch
+
+    from interp_toolkit.models.running.forward import run
+    from interp_toolkit.models.weights.precision import agrees
+
+    store = _Folder(folder, identity_of(model, about()))
+    logits = run(model, tokens())
+    assert logits is not None
+    if not agrees(torch.from_numpy(store("logits", lambda: logits.float().cpu().numpy())), logits):
+        raise InputError(
+            f"--resume {folder}: with these weights and settings the model computes other logits "
+            "than when its stages were stored (hooks?); give another folder"
+        )
+    return store
 
 
 class _Folder:
@@ -83,15 +112,17 @@ class _Folder:
 
 
 def identity_of(model: Any, about: Any) -> str:
-    """A hash of a model's weights and of what else a run depends on, as JSON data."""
+    """A hash of a model's weights and settings, and of what else a run depends on, as JSON data."""
     import torch
 
-    total = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
+    from interp_toolkit.models.about.record import plain_config
+
+    settings = plain_config(getattr(model, "cfg", None))
+    total = hashlib.sha256(json.dumps([about, settings], sort_keys=True, default=str).encode())
     for name, weight in sorted(model.state_dict().items()):
-        if not hasattr(weight, "detach"):
-            continue
-        values = weight.detach().cpu().contiguous()
-        total.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
-        if values.numel():
-            total.update(values.flatten().view(torch.uint8).numpy())
+        if isinstance(weight, torch.Tensor):
+            values = weight.detach().cpu().contiguous()
+            total.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
+            if values.numel():
+                total.update(values.flatten().view(torch.uint8).numpy().data)
     return total.hexdigest()

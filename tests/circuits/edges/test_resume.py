@@ -89,3 +89,17 @@ def test_files_are_numbers_or_refused(tmp_path):
         analyzed(tmp_path)
     with pytest.raises(InputError, match="resume"):
         analyzed(stored[0])
+
+
+@pytest.mark.parametrize("change", ["scale", "hook"])
+def test_another_computation_with_the_same_weights_is_refused(tmp_path, change):
+    """Weights and settings do not say all that a model computes."""
+    model, other = it.load("toy:induction"), it.load("toy:induction")
+    analyzed(tmp_path, model=model)
+    if change == "scale":
+        other.blocks[1].attn.scale *= 50
+    else:
+        other.blocks[0].register_forward_hook(lambda module, args, output: output * 1.1)
+    assert all(map(torch.equal, model.state_dict().values(), other.state_dict().values()))
+    with pytest.raises(InputError, match="hooks"):
+        analyzed(tmp_path, model=other)
