@@ -59,6 +59,20 @@ class InterruptedAnalysis(KeyboardInterrupt):
         self.finding = finding
 
 
+@contextmanager
+def partly(finding: Callable[[], Finding | None]) -> Iterator[None]:
+    """A KeyboardInterrupt inside the block becomes InterruptedAnalysis with this finding.
+
+    None: nothing is finished yet, and the interrupt stays one.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        if isinstance(stopped, InterruptedAnalysis) or (part := finding()) is None:
+            raise
+        raise InterruptedAnalysis(part) from stopped
+
+
 _SHOW_EARLY: ContextVar[Callable[[Finding], object]] = ContextVar(
     "show_early", default=lambda finding: None
 )
@@ -98,25 +112,21 @@ class Run(Generic[Chosen]):
 
         A KeyboardInterrupt inside the block becomes InterruptedAnalysis with this finding.
         """
-        named = dataclasses.replace(finding, probe=self.name)
-        _SHOW_EARLY.get()(named)
-        with self.partly(lambda: named):
+        finding = dataclasses.replace(finding, probe=self.name)
+        _SHOW_EARLY.get()(finding)
+        with partly(lambda: finding):
             yield
 
     @contextmanager
     def partly(self, finding: Callable[[], Finding | None]) -> Iterator[None]:
-        """A KeyboardInterrupt inside the block becomes InterruptedAnalysis with this finding.
+        """The same as the function `partly`, with a finding that does not name its analysis yet."""
 
-        None: nothing is finished yet, and the interrupt stays one.
-        """
-        try:
+        def named() -> Finding | None:
+            part = finding()
+            return part and dataclasses.replace(part, probe=self.name)
+
+        with partly(named):
             yield
-        except KeyboardInterrupt as stopped:
-            if isinstance(stopped, InterruptedAnalysis) or (part := finding()) is None:
-                raise
-            if part.probe != self.name:
-                part = dataclasses.replace(part, probe=self.name)
-            raise InterruptedAnalysis(part) from stopped
 
     @cached_property
     def store(self) -> Store:

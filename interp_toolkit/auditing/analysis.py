@@ -43,7 +43,7 @@ from interp_toolkit.auditing.result import (
     interval_figure,
 )
 from interp_toolkit.errors import InputError
-from interp_toolkit.finding import InterruptedAnalysis
+from interp_toolkit.finding import partly
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.options import Effort, Options, read_options
@@ -116,7 +116,7 @@ def audit(
         )
         tested: list[AuditedClaim] = []
 
-        def finding() -> AuditFinding:
+        def finding(*stopped: str) -> AuditFinding:
             return AuditFinding(
                 probe="audit",
                 headline=headline(tested),
@@ -124,11 +124,15 @@ def audit(
                 evidence=evidence_of(tested, context, sealed),
                 provenance=provenance(model, _described(context), _settings(context, every), seed),
                 claims=tested,
-                notes=[*notes, *_notes(context, tested, sealed)],
+                notes=[*notes, *stopped, *_notes(context, tested, sealed)],
                 plots=interval_figure(tested),
             )
 
-        try:
+        def so_far() -> AuditFinding | None:
+            note = f"stopped: {len(tested)} of {len(every)} claims were tested"
+            return finding(note) if tested else None
+
+        with partly(so_far):
             for number, claim in enumerate(every):
                 progress(f"claim {number + 1} of {len(every)}: {claim.about}")
                 if number == 0 and before:
@@ -136,11 +140,6 @@ def audit(
                 elif number == before:
                     context = context.correcting(len(every) - before)
                 tested.append(_tested(claim, context, sealed=number < before))
-        except KeyboardInterrupt as stopped:
-            if not tested:
-                raise
-            notes.append(f"stopped: {len(tested)} of {len(every)} claims were tested")
-            raise InterruptedAnalysis(finding()) from stopped
         return finding()
 
 

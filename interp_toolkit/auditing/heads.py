@@ -43,7 +43,9 @@ from interp_toolkit.circuits.heads.rule import (
     companies,
     faint,
     heads_with_pattern,
+    with_interval,
 )
+from interp_toolkit.circuits.heads.rule import measured as effect_of
 from interp_toolkit.circuits.heads.scores import detect, is_causal
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.causal_words import MAJOR
@@ -52,7 +54,7 @@ from interp_toolkit.evidence import Control, all_answers, answer_by, answer_of
 from interp_toolkit.formatting import percent
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import head_name
-from interp_toolkit.stats import LEVEL, Share
+from interp_toolkit.stats import LEVEL
 
 ASSERTED = {
     "attends": ("there",),
@@ -221,16 +223,17 @@ class _HeadAudit:
         return self._knockouts(self.coverage)
 
     def _knockouts(self, coverage: float) -> Knockouts:
-        assert self.context.task_check is not None
+        check, task = self.context.task_check, self.context.measured_task
+        assert check is not None
         built = Knockouts(
             self.runner,
             self.detector.name,
             [self.head, *self.same_type],
-            self.context.task_check,
-            lambda lost: self.context.share(lost, coverage),
+            check,
+            lambda lost: effect_of(task, check, lost, coverage),
             {self.head: self._attention},
         )
-        built.rows = len(self.context.measured_task.rows)
+        built.rows = len(task.rows)
         built.readings = self._readings_cache
         return built
 
@@ -264,7 +267,8 @@ class _HeadAudit:
             condition = f", with the pattern also knocked out in {others}"
         text = (
             f"knocking out {self.name}'s attention to the pattern's keys costs "
-            f"{self._loss(least)}{condition}; claimed: at least {percent(self.bound)}"
+            f"{with_interval(least)} of the metric{condition}; claimed: at least "
+            f"{percent(self.bound)}"
         )
         if decision.contradicted:
             text += f", but {decision.because}"
@@ -278,13 +282,10 @@ class _HeadAudit:
         """Effects of ablating the head's whole output, as text."""
         by_way = self.knockouts.output_effect(self.head)
         effects = " and ".join(
-            f"{self._loss(effect)} by {way} ablation" for way, effect in by_way.items()
+            f"{with_interval(effect)} of the metric by {way} ablation"
+            for way, effect in by_way.items()
         )
         return f"Ablating the whole head costs {effects}"
-
-    def _loss(self, share: Share) -> str:
-        assert self.context.task_check is not None
-        return self.context.task_check.loss_of(share)
 
     def _special(self) -> Part:
         """Whether the knockout costs more than a control knockout in this head."""
@@ -296,7 +297,7 @@ class _HeadAudit:
         answer = answer_by(control.outcome == "passed")
         least = min(excess.values(), key=lambda s: s.mean)
         text = (
-            f"the knockout costs {self._loss(least)} more than a knockout of as "
+            f"the knockout costs {with_interval(least)} of the metric more than a knockout of as "
             "much of the head's attention elsewhere"
         )
         return measured("special", answer, text, "intervened", least, 0.0, self.coverage, asserted)
@@ -327,7 +328,7 @@ class _HeadAudit:
                 "no other head is shown to have the pattern; once it is knocked out here, the "
                 f"attention of {heads} to its keys still carries "
             )
-        text += self._loss(widest)
+        text += f"{with_interval(widest)} of the metric"
         return measured("all", answer, text, "intervened", widest, LEFT, coverage, False)
 
     def _stable(self) -> Part:

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from family_models import loaded_or_skipped
 
 import interp_toolkit as it
 from interp_toolkit.data import FeatureData
-from interp_toolkit.errors import InputError
-from interp_toolkit.testing.families import loaded
 
 FAMILIES = (
     *("Gemma3", "Olmo2", "Granite", "Cohere", "GptOss", "DeepseekV3", "Qwen3Next", "Lfm2", "OPT"),
@@ -17,10 +16,7 @@ FAMILIES = (
 
 @pytest.fixture(params=FAMILIES)
 def pair(request):
-    try:
-        return loaded(request.param)
-    except (InputError, AttributeError) as error:
-        pytest.skip(str(error))
+    return loaded_or_skipped(request.param)
 
 
 def questions(n=8):

@@ -18,10 +18,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from interp_toolkit.circuits.edges.wiring import Kind, Node
 from interp_toolkit.errors import InputError, first_line, reason_of
 from interp_toolkit.files import read_whole_text
 
-_NODES = (
+_NODES: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (
         re.compile(r"^(?:a(\d{1,4})\.h(\d{1,4})|A(\d{1,4})\.(\d{1,4})|L(\d{1,4})H(\d{1,4}))$"),
         "head",
@@ -85,11 +86,7 @@ def _named(name: Any) -> str:
 def _node(name: str, whole: str) -> str:
     for pattern, kind in _NODES:
         if match := pattern.match(name):
-            numbers = [int(part) for part in match.groups() if part is not None]
-            if kind == "head":
-                return f"L{numbers[0]}H{numbers[1]}"
-            word = {"mlp": "MLP", "mixer": "Mixer"}.get(kind)
-            return kind if word is None else f"{word}{numbers[0]}"
+            return Node(kind, *(int(part) for part in match.groups() if part is not None)).name
     raise InputError(f"{whole!r} is not the name of an edge or node; write it like L0H1->L1H0<k>")
 
 

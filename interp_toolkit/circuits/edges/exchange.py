@@ -25,17 +25,26 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.results import head_name
 
 
-def prune_scores(graph: nx.DiGraph) -> dict[str, Any]:
-    """The scores of all edges as auto-circuit's `PruneScores`, in nested lists.
+def recorded(graph: nx.DiGraph) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The model's sizes and the scores of all its edges, as a graph of `composition_graph` has.
 
-    Raises InputError for a graph that `composition_graph` did not make, and for layers with other
-    parts than heads and MLPs.
+    Raises InputError for another graph.
     """
     cfg, edges = graph.graph.get("cfg"), graph.graph.get("edges")
     if not isinstance(cfg, Mapping) or not isinstance(edges, Mapping):
         raise InputError(
             "this graph does not record its model's edges; give one returned by composition_graph"
         )
+    return cfg, edges
+
+
+def prune_scores(graph: nx.DiGraph) -> dict[str, Any]:
+    """The scores of all edges as auto-circuit's `PruneScores`, in nested lists.
+
+    Raises InputError for a graph that `composition_graph` did not make, and for layers with other
+    parts than heads and MLPs.
+    """
+    cfg, edges = recorded(graph)
     names = {end for name in edges for end in re.sub("<.>", "", name).split("->")}
     mlps = [f"MLP{layer}" in names for layer in range(cfg["n_layers"])]
     if cfg.get("mixers") or any(mlps) != all(mlps):
@@ -69,11 +78,7 @@ def neuronpedia_graph(graph: nx.DiGraph) -> dict[str, Any]:
 
     Raises InputError for a graph that `composition_graph` did not make.
     """
-    cfg = graph.graph.get("cfg")
-    if not isinstance(cfg, Mapping):
-        raise InputError(
-            "this graph does not record its model; give one returned by composition_graph"
-        )
+    cfg, _ = recorded(graph)
     nodes = {name: _node(name, attributes, cfg) for name, attributes in graph.nodes.items()}
     return {
         "metadata": {
@@ -106,16 +111,11 @@ def neuronpedia_graph(graph: nx.DiGraph) -> dict[str, Any]:
 def _node(name: str, attributes: Mapping[str, Any], cfg: Mapping[str, Any]) -> dict[str, Any]:
     kind, n_layers = attributes["kind"], int(cfg["n_layers"])
     layer, head = attributes.get("layer"), attributes.get("head")
-    where, feature, feature_type, label = {
-        "input": ("E", 0, "embedding", "input"),
-        "logits": (str(n_layers + 1), 0, "logit", "logits"),
-    }.get(kind, (str(layer), int(cfg["n_heads"]), kind, name))
-    if kind == "head":
-        assert layer is not None
-        assert head is not None
-        feature, feature_type, label = int(head), "attention head", head_name(layer, head)
-    elif kind not in ("input", "logits"):
-        label = f"{kind.upper()}{layer}"
+    where, feature, feature_type = {
+        "input": ("E", 0, "embedding"),
+        "logits": (str(n_layers + 1), 0, "logit"),
+        "head": (str(layer), head, "attention head"),
+    }.get(kind, (str(layer), int(cfg["n_heads"]), kind))
     effect = attributes.get("effect")
     return {
         "node_id": f"{where}_{feature}_0",
@@ -128,7 +128,7 @@ def _node(name: str, attributes: Mapping[str, Any], cfg: Mapping[str, Any]) -> d
         "run_idx": 0,
         "reverse_ctx_idx": 0,
         "jsNodeId": f"{where}_{feature}-0",
-        "clerp": label,
+        "clerp": name,
         "influence": None if effect is None else float(effect),
         "activation": None,
     }

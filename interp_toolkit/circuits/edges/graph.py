@@ -43,7 +43,7 @@ import numpy as np
 
 from interp_toolkit.circuits.edges.checks import SHARE
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
-from interp_toolkit.circuits.edges.exchange import neuronpedia_graph, prune_scores
+from interp_toolkit.circuits.edges.exchange import neuronpedia_graph, prune_scores, recorded
 from interp_toolkit.circuits.edges.passes.ablation_value import WORDS
 from interp_toolkit.circuits.edges.search import find_circuit
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Node, Wiring
@@ -339,11 +339,7 @@ def edge_json(graph: nx.DiGraph) -> dict[str, Any]:
     Raises:
         InputError: a graph that `composition_graph` did not make.
     """
-    cfg, edges = graph.graph.get("cfg"), graph.graph.get("edges")
-    if not isinstance(cfg, Mapping) or not isinstance(edges, Mapping):
-        raise InputError(
-            "this graph does not record its model's edges; give one returned by composition_graph"
-        )
+    cfg, edges = recorded(graph)
     if cfg.get("mixers"):
         raise InputError(
             f"EAP-IG's format has no node such as {cfg['mixers'][0]}, which mixes positions "

@@ -26,6 +26,16 @@ CHANNELS: tuple[Channel, ...] = ("q", "k", "v")
 Kind = Literal["input", "head", "mixer", "mlp", "logits"]
 
 
+#: the names of nodes, in papers and in EAP-IG, with the layer and the head
+_NAMES: Mapping[Kind, tuple[str, str]] = {
+    "input": ("input", "input"),
+    "head": ("L{}H{}", "a{}.h{}"),
+    "mixer": ("Mixer{}", "x{}"),
+    "mlp": ("MLP{}", "m{}"),
+    "logits": ("logits", "logits"),
+}
+
+
 class Node(NamedTuple):
     """A node; layer and head are None where it has none."""
 
@@ -36,18 +46,12 @@ class Node(NamedTuple):
     @property
     def name(self) -> str:
         """The name as papers write it."""
-        if self.kind == "head":
-            return f"L{self.layer}H{self.head}"
-        word = {"mlp": "MLP", "mixer": "Mixer"}.get(self.kind)
-        return self.kind if word is None else f"{word}{self.layer}"
+        return _NAMES[self.kind][0].format(self.layer, self.head)
 
     @property
     def eap_name(self) -> str:
         """The name in the notation of EAP-IG, which has no mixers (here `x{layer}`)."""
-        if self.kind == "head":
-            return f"a{self.layer}.h{self.head}"
-        letter = {"mlp": "m", "mixer": "x"}.get(self.kind)
-        return self.kind if letter is None else f"{letter}{self.layer}"
+        return _NAMES[self.kind][1].format(self.layer, self.head)
 
 
 class Edge(NamedTuple):

@@ -57,7 +57,7 @@ from interp_toolkit.evidence import (
     effect_status,
     left_open,
 )
-from interp_toolkit.formatting import percent
+from interp_toolkit.formatting import fixed, percent, percent_ci
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status
 from interp_toolkit.stats import COVERAGE, LEVEL, Estimate, Share, rows_needed
@@ -67,6 +67,7 @@ CANDIDATE_LEVEL = 0.2  # p-value of a candidate; above LEVEL it is never confirm
 NO_CHANGE = 1e-5  # nats; a control that changes no prompt's loss by more has no effect
 TWICE = 2.0  # smallest score over uniform of a candidate below its detector's threshold
 MOST_MEMBERS = 12  # heads of a group that are knocked out one by one, those with the largest excess
+ROUNDS_TO_ZERO = 0.0005  # fraction of the metric below which effects are printed as 0.0 %
 RANKED_ROWS = 4  # prompts on which heads are knocked out alone in one way, with a budget
 MOST_ROUNDS = 4  # rounds, each with twice as many prompts as the one before
 KEEPS = 0.9  # fraction of the joint effect that the smallest set of heads keeps
@@ -127,6 +128,18 @@ def in_unit(share: Share) -> tuple[Estimate, str] | None:
     if isinstance(share, MeasuredShare) and share.unit and share.amount is not None:
         return share.amount, share.unit
     return None
+
+
+def with_interval(share: Share) -> str:
+    """An effect with its interval: a fraction, or an amount where the metric can be exceeded."""
+    if (amount := in_unit(share)) is not None:
+        lost, unit = amount
+        bounded = share.low >= 0 and share.high <= 1 + ROUNDS_TO_ZERO
+        fraction = f" ({percent(share.mean)})" if bounded else ""
+        return f"{fixed(lost.mean)} {unit} [{fixed(lost.low)}, {fixed(lost.high)}]{fraction}"
+    if not (math.isfinite(share.low) or math.isfinite(share.high)):
+        return f"{percent(share.mean, 1)} [no bounds]"
+    return percent_ci(share, 1)
 
 
 def cost(share: Share, digits: int = 1) -> str:

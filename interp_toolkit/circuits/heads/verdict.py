@@ -16,27 +16,28 @@ from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Rea
 from interp_toolkit.circuits.heads.rule import (
     LEAST_EXCESS,
     RIVALS,
+    ROUNDS_TO_ZERO,
     Group,
     Screen,
     in_unit,
     least,
     negated,
+    with_interval,
 )
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.causal_words import in_words, matters
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.evidence import any_of, untested
 from interp_toolkit.finding import HEADLINE_WORDS, MOST_FINDINGS
-from interp_toolkit.formatting import capital, equals_p, fixed, percent, percent_ci
+from interp_toolkit.formatting import capital, equals_p, percent
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status, head_name
-from interp_toolkit.stats import LEVEL, Share
+from interp_toolkit.stats import LEVEL
 
 NAMED = 4  # heads named in a finding by attention alone
 MOST_KINDS = 4  # kinds of head named in a headline
 #: the detector whose label refers to the head's effect, not only to its attention
 DEFINED_BY_EFFECT = "induction"
-ROUNDS_TO_ZERO = 0.0005  # fraction of the metric below which effects are printed as 0.0 %
 NULL = (
     "matched controls: shifted keys, relabeled tokens, the same positions with other tokens, "
     "the same keys from other queries"
@@ -401,7 +402,7 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     alone = f" (n = {rows})" if rows < group.rows else ""
     return (
         f"{group.detector.capitalize()}: knocking out attention to this pattern's keys in "
-        f"{how_many} heads that have the pattern removes {_range(joint)} of the metric "
+        f"{how_many} heads that have the pattern removes {with_interval(joint)} of the metric "
         f"(n = {group.rows}).{keeps} "
         f"Strongest alone: {strongest.name} ({_attention(strongest)}), "
         f"{_effect_words(strongest)}{alone}."
@@ -415,12 +416,11 @@ def _effect_words(head: HeadVerdict) -> str:
     word, alone = head.causal, head.knockout.claim is head.knockout.own
     own = head.knockout.effect if alone else least(head.knockout.own)
     effect = "major effect" if word == "major" else in_words(word)
-    knocked = f"knocking out this attention removes {_range(own)} of the metric"
+    knocked = f"knocking out this attention removes {with_interval(own)} of the metric"
     if head.knockout.output and not matters(word):
         other = min(head.knockout.output.values(), key=lambda s: s.mean)
-        return (
-            f"{in_words(word)}: {knocked}, but replacing its whole output removes {_range(other)}"
-        )
+        removed = with_interval(other)
+        return f"{in_words(word)}: {knocked}, but replacing its whole output removes {removed}"
     if word == "negligible":
         shares = [*head.knockout.own.values(), *head.knockout.restored.values()]
         widest = max(abs(end) for s in shares for end in (s.low, s.high))
@@ -434,12 +434,14 @@ def _effect_words(head: HeadVerdict) -> str:
         return f"negligible effect: {knocked}, within ± {percent(widest, 1)}"
     if matters(word) and not alone:
         return (
-            f"{effect}: alone, {knocked}, and {_range(head.knockout.effect)} once it is knocked "
-            "out in the others too"
+            f"{effect}: alone, {knocked}, and {with_interval(head.knockout.effect)} once it is "
+            "knocked out in the others too"
         )
     if word == "suppresses":
         gain = head.knockout.effect
-        return f"suppresses: without this attention the metric rises by {_range(negated(gain))}"
+        return (
+            f"suppresses: without this attention the metric rises by {with_interval(negated(gain))}"
+        )
     if word == "undecided":
         more = head.knockout.rows_needed
         prompts_needed = f"; about {more} prompts would decide" if more else ""
@@ -447,18 +449,6 @@ def _effect_words(head: HeadVerdict) -> str:
         because = f" ({why})" if why.startswith("its effect depends") else ""
         return f"undecided: {knocked}{prompts_needed}{because}"
     return f"{effect}: {knocked}"
-
-
-def _range(share: Share) -> str:
-    """An effect with its interval: a fraction, or an amount where the metric can be exceeded."""
-    if (measured := in_unit(share)) is not None:
-        amount, unit = measured
-        bounded = share.low >= 0 and share.high <= 1 + ROUNDS_TO_ZERO
-        fraction = f" ({percent(share.mean)})" if bounded else ""
-        return f"{fixed(amount.mean)} {unit} [{fixed(amount.low)}, {fixed(amount.high)}]{fraction}"
-    if not (math.isfinite(share.low) or math.isfinite(share.high)):
-        return f"{percent(share.mean, 1)} [no bounds]"
-    return percent_ci(share, 1)
 
 
 def _but(head: HeadVerdict) -> str:

@@ -68,14 +68,12 @@ class Metric(ABC):
         """The positions whose logits are read for these rows of the prompts; None: all."""
         return None
 
-    @property
-    def tokens(self) -> Int[Tensor, " token"] | None:
-        """The tokens whose logits are read, ascending; None: all."""
-        return None
+    def narrowed(self) -> tuple[Int[Tensor, " token"], Metric] | None:
+        """The tokens whose logits are read, ascending, and the same metric of these logits alone.
 
-    def among(self, tokens: Int[Tensor, " token"]) -> Metric:
-        """The same metric of the logits of these tokens alone, which include its `tokens`."""
-        raise NotImplementedError(f"the {self.name} reads all logits")
+        None: the logits of all tokens are read.
+        """
+        return None
 
     @abstractmethod
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
@@ -146,20 +144,15 @@ class LogitDifference(AnswerMetric):
     unit = "logits per answer"
     unseen = UNSEEN
 
-    @property
-    def tokens(self) -> Int[Tensor, " token"] | None:
-        """The answers and the wrong ones, ascending."""
+    def narrowed(self) -> tuple[Int[Tensor, " token"], Metric] | None:
+        """The answers and the wrong ones, and the difference of their logits."""
         assert self.prompts.wrong is not None
-        tokens: Tensor = torch.cat([self.answers, self.prompts.wrong]).unique()  # type: ignore[no-untyped-call]
-        return tokens
-
-    def among(self, tokens: Int[Tensor, " token"]) -> LogitDifference:
-        """The same difference, of the logits of these tokens alone."""
-        assert self.prompts.wrong is not None
+        ids = torch.cat([self.answers, self.prompts.wrong])
+        tokens: Tensor = ids.unique()  # type: ignore[no-untyped-call]
         answers, wrong = (
-            torch.searchsorted(tokens, ids) for ids in (self.answers, self.prompts.wrong)
+            torch.searchsorted(tokens, part) for part in (self.answers, self.prompts.wrong)
         )
-        return LogitDifference(replace(self.prompts, answers=answers, wrong=wrong))
+        return tokens, LogitDifference(replace(self.prompts, answers=answers, wrong=wrong))
 
     def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:
         """The value at each answer, in double precision."""
@@ -182,9 +175,8 @@ class Preference(LogitDifference):
     unit = "of the answers"
     unseen = 0.0
 
-    @property
-    def tokens(self) -> None:
-        """All: rounding is relative to the largest logit."""
+    def narrowed(self) -> None:
+        """None: rounding is relative to the largest of all logits."""
         return None
 
     def by_answer(self, logits: Logits, rows: Rows) -> Float[Tensor, "row position"]:

@@ -111,11 +111,6 @@ class TaskCheck:
         low, high = self.value.low - self.chance, self.value.high - self.chance
         return f"{self.whole:.3g} [{low:.3g}, {high:.3g}] {self.unit}"
 
-    def loss_of(self, share: Share) -> str:
-        """A loss in words: as a fraction of the metric, and in its unit."""
-        text = f"{percent_ci(share)} of the metric ({share.mean * self.whole:.2g} {self.unit})"
-        return f"{text}, to below chance" if round(share.low, 2) > 1 else text
-
     def fraction(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
         """A loss on the first prompts of the task as a fraction of the metric, with its interval.
 

@@ -33,10 +33,10 @@ from interp_toolkit.circuits.metrics.prompts import (
 from interp_toolkit.circuits.metrics.task import TaskCheck, metric_for
 from interp_toolkit.circuits.metrics.task_check import LARGE_ROWS, is_large
 from interp_toolkit.circuits.patching.passes import (
-    HOOKS,
     Kind,
     Patched,
     PatchSite,
+    every_site,
     patch,
     patchable_hooks,
 )
@@ -205,14 +205,7 @@ def analyze(run: Run[PatchingOptions]) -> PatchingFinding:
     assert performed is not None
     into = run.options.into
     layers, missing = patchable_hooks(run.model)
-    n_heads = int(run.model.cfg.n_heads)
-    counts = {kind: n_heads if kind == "head" else prompts.n_pos for kind in HOOKS}
-    every = [
-        PatchSite(kind, layer, at)
-        for kind, of_kind in layers.items()
-        for layer in of_kind
-        for at in range(counts[kind])
-    ]
+    every = every_site(run.model, layers, prompts.n_pos)
     patched = patch(run.model, prompts, metric, every, into=into, progress=run.progress)
     measured = _Measured(patched, into, metric.unseen, run.options.least)
     tested = [site for site in every if site.kind != DESCRIBED]
@@ -450,16 +443,20 @@ def figures(
     columns = _position_labels(prompts, model)
     maps = []
     for kind, title in TITLES.items():
-        of = {(s.layer, s.at): s for s in map(_indexed, sites) if s.site.kind == kind}
+        of = {
+            (s.layer, s.head if s.position is None else s.position): s
+            for s in sites
+            if s.kind == kind
+        }
         if not of:
             continue
         n_layers = 1 + max(layer for layer, _ in of)
         xs = columns if kind != "head" else [str(n) for n in range(int(model.cfg.n_heads))]
         cells = [[of.get((layer, x)) for x in range(len(xs))] for layer in range(n_layers)]
         z = plots.rounded(
-            [[math.nan if c is None else c.site.effect for c in row] for row in cells]
+            [[math.nan if site is None else site.effect for site in row] for row in cells]
         )
-        words = [["" if c is None else _effect_words(c.site) for c in row] for row in cells]
+        words = [["" if site is None else _effect_words(site) for site in row] for row in cells]
         tiles = plots.signed_heatmap(xs, list(range(n_layers)), z, e.unit)
         tiles |= {"zmin": -most, "zmax": most, "text": words} if most else {"text": words}
         axes = (
@@ -471,24 +468,11 @@ def figures(
             "blue restores or carries it, orange works against it. The 95 % CI is in the box of "
             "each cell."
         )
-        shown = [c.site.name for row in cells for c in row if c is not None]
+        shown = [site.name for row in cells for site in row if site is not None]
         maps.append(
             Figure(title, caption, [tiles | plots.hover("%{text}")], plots.layout(*axes), shown)
         )
     return maps
-
-
-@dataclass(frozen=True)
-class _Indexed:
-    site: PatchedSite
-    layer: int
-    at: int
-
-
-def _indexed(site: PatchedSite) -> _Indexed:
-    at = site.head if site.position is None else site.position
-    assert at is not None
-    return _Indexed(site, site.layer, at)
 
 
 def _position_labels(prompts: Prompts, model: Model) -> list[str]:

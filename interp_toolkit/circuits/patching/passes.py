@@ -100,6 +100,17 @@ def patchable_hooks(model: Model) -> tuple[dict[Kind, list[int]], list[str]]:
     return layers, sorted(bad)
 
 
+def every_site(model: Model, layers: Mapping[Kind, Sequence[int]], n_pos: int) -> list[PatchSite]:
+    """All sites of these layers, as `patchable_hooks` gives them, on prompts of this length."""
+    n_heads = int(model.cfg.n_heads)
+    return [
+        PatchSite(kind, layer, at)
+        for kind, of_kind in layers.items()
+        for layer in of_kind
+        for at in range(n_heads if kind == "head" else n_pos)
+    ]
+
+
 def patch(
     model: Model,
     prompts: Prompts,
@@ -125,23 +136,15 @@ def patch(
         progress: called with a description of each step.
     """
     assert prompts.corrupted is not None
-    layers = patchable_hooks(model)[0] if sites is None else {}
     n_rows, n_pos = prompts.tokens.shape
+    if sites is None:
+        sites = every_site(model, patchable_hooks(model)[0], n_pos)
     rng = np.random.default_rng(seed)
     values: dict[PatchSite, np.ndarray] = {}
     ends = np.empty((2, n_rows))
     for rows in _batches(n_rows, n_pos):
         batch = _Batch(model, prompts, metric, rows, into)
         ends[:, rows] = batch.clean, batch.corrupted
-        if sites is None:
-            n_heads = int(model.cfg.n_heads)
-            counts = {kind: n_heads if kind == "head" else n_pos for kind in HOOKS}
-            sites = [
-                PatchSite(kind, layer, at)
-                for kind, of_kind in layers.items()
-                for layer in of_kind
-                for at in range(counts[kind])
-            ]
         order = torch.from_numpy(_other_rows(len(rows), rng)) if others else None
         by_hook: dict[str, list[PatchSite]] = {}
         for site in sites:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from interp_toolkit.data import read_data
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.features.samples import equal_inputs
 from interp_toolkit.toys.random_attention.tasks import PAD, FiniteTask, TaskRows
 from interp_toolkit.training.tasks.problem import TaskTraining
 from interp_toolkit.training.tasks.recipes import task_recipe
@@ -104,21 +105,18 @@ def rows_of_file(path: str, changed: float) -> OwnRows:
             positions[number] < 0, positions[number] + len(row), positions[number]
         )
     answers = np.asarray(data.answers, dtype=np.int64).reshape(len(data), -1)
-    lengths = np.array([[len(row)] for row in data.tokens])
-    _, first, group = np.unique(
-        np.hstack([lengths, tokens, positions]), axis=0, return_index=True, return_inverse=True
-    )
-    differing = (answers != answers[first[group.ravel()]]).any(1)
+    group = equal_inputs([np.hstack(row) for row in zip(data.tokens, positions, strict=True)])
+    first = np.unique(group, return_index=True)[1]  # groups are numbered in the rows' order
+    differing = (answers != answers[first[group]]).any(1)
     if differing.any():
         other = int(differing.argmax())
         raise InputError(
-            f"{path}: prompt {other + 1} is also prompt {int(first[group.ravel()[other]]) + 1}, "
+            f"{path}: prompt {other + 1} is also prompt {int(first[group[other]]) + 1}, "
             "with another answer; keep one of them"
         )
     if len(first) < FEWEST:
         raise InputError(f"{path}: {len(first)} different prompts; give at least {FEWEST}")
-    chosen = np.sort(first)
-    parts = tokens[chosen], positions[chosen], answers[chosen]
+    parts = tokens[first], positions[first], answers[first]
     sha256 = hashlib.sha256(b"".join(part.astype("<i8").tobytes() for part in parts)).hexdigest()
     return OwnRows(Path(path).name, sha256, TaskRows(*map(torch.from_numpy, parts)))
 

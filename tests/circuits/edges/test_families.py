@@ -12,6 +12,7 @@ import tempfile
 import numpy as np
 import pytest
 import torch
+from family_models import loaded_or_skipped
 
 import interp_toolkit as it
 from interp_toolkit import load
@@ -52,10 +53,7 @@ ELSEWHERE = (
 
 @functools.cache
 def case(family):
-    try:
-        original, model = loaded(family)
-    except (InputError, AttributeError) as error:
-        pytest.skip(f"{family} does not load here: {error}")
+    original, model = loaded_or_skipped(family)
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(3, 50, (3, 10), generator=generator)
     corrupted = tokens.clone()

@@ -6,12 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from family_models import loaded_or_skipped
 
 from interp_toolkit.circuits.metrics.metrics import LogitDifference
 from interp_toolkit.circuits.metrics.prompts import prompts_from_tokens
 from interp_toolkit.circuits.patching.passes import PatchSite, patch, patchable_hooks
-from interp_toolkit.errors import InputError
-from interp_toolkit.testing.families import loaded
 
 FAMILIES = (
     *("Llama", "Mixtral", "Qwen3", "Granite", "GptOss", "Gemma2", "Gemma3", "Olmo2", "Cohere"),
@@ -22,10 +21,7 @@ POSITION, HEAD = 5, 3
 
 @functools.cache
 def case(family):
-    try:
-        original, model = loaded(family)
-    except (InputError, AttributeError) as error:
-        pytest.skip(f"{family} does not load here: {error}")
+    original, model = loaded_or_skipped(family)
     generator = torch.Generator().manual_seed(1)
     tokens, corrupted = (torch.randint(3, 50, (4, 10), generator=generator) for _ in range(2))
     corrupted[:, :3] = tokens[:, :3]

@@ -7,6 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
+from family_models import loaded_or_skipped
 from head_outputs import head_outputs
 
 import interp_toolkit as it
@@ -24,7 +25,6 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.weights.view import weights
-from interp_toolkit.testing.families import loaded
 
 
 def asked(n: int = 8, slots: int = 1) -> Prompts:
@@ -93,10 +93,7 @@ FAMILIES = ("Gemma2", "Olmo2", "DeepseekV3", "GptOss", "Granite", "Lfm2", "Falco
 @pytest.mark.parametrize("family", [*FAMILIES, "BitNet", "Afmoe"])
 def test_direct_effects_of_families_are_those_that_sum_to_the_logits(family) -> None:
     """The components of logit attribution, which sum to the logits of transformers' own model."""
-    try:
-        _, model = loaded(family)
-    except (InputError, AttributeError) as error:
-        pytest.skip(str(error))
+    _, model = loaded_or_skipped(family)
     rng = np.random.default_rng(0)
     tokens = rng.integers(3, 50, (8, 9))
     tokens[:, 3] = answers = rng.permutation(np.arange(3, 50))[:8]

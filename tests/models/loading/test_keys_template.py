@@ -132,19 +132,20 @@ def test_a_rule_that_is_not_valid_is_named(tmp_path, rule, words):
     assert "token_embedding_table" in str(caught.value)
 
 
-def test_norms_after_the_layers_are_refused(tmp_path):
-    scheme = SCHEMES["fairseq"]()
-    scheme.saved["args"]["decoder_normalize_before"] = False
+@pytest.mark.parametrize(
+    ("name", "config", "setting", "value", "word"),
+    [
+        ("fairseq", "args", "decoder_normalize_before", False, "decoder_normalize_before"),
+        ("GPT-NeoX", "config", "use_parallel_residual", True, "parallel"),
+    ],
+)
+def test_what_the_toolkit_s_transformer_lacks_is_refused(
+    tmp_path, name, config, setting, value, word
+):
+    scheme = SCHEMES[name]()
+    scheme.saved[config][setting] = value
     torch.save(scheme.saved, tmp_path / "model.pt")
-    with pytest.raises(InputError, match="decoder_normalize_before"):
-        keys_template(tmp_path / "model.pt")
-
-
-def test_parallel_blocks_are_refused(tmp_path):
-    scheme = SCHEMES["GPT-NeoX"]()
-    scheme.saved["config"]["use_parallel_residual"] = True
-    torch.save(scheme.saved, tmp_path / "model.pt")
-    with pytest.raises(InputError, match="parallel"):
+    with pytest.raises(InputError, match=word):
         keys_template(tmp_path / "model.pt")
 
 

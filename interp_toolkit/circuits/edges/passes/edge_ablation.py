@@ -270,11 +270,11 @@ class EdgeAblation:
 
     def _narrowed(self) -> tuple[PatchedModel, Metric]:
         """The engine and the metric with no more logits than the metric reads."""
-        tokens = self._metric.tokens
-        engine = None if tokens is None else self.engine.among(tokens)
-        if tokens is None or engine is None:
-            return self.engine, self._metric
-        return engine, self._metric.among(tokens)
+        if (narrowed := self._metric.narrowed()) is not None:
+            tokens, metric = narrowed
+            if (engine := self.engine.among(tokens)) is not None:
+                return engine, metric
+        return self.engine, self._metric
 
     @property
     def edges(self) -> Sequence[Edge]:

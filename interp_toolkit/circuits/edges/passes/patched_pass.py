@@ -33,8 +33,8 @@ from torch import Tensor
 from interp_toolkit.circuits.edges.passes.blocks import Blocks, Change
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Stage, Wiring
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.running.forward import Hook, StopForwardError, probe_tokens, run
-from interp_toolkit.models.running.hooks import has_hooks, hook_points
+from interp_toolkit.models.running.forward import StopForwardError, probe_tokens, run
+from interp_toolkit.models.running.hooks import has_hooks, hook_points, store_in
 from interp_toolkit.models.running.layers import Projected
 from interp_toolkit.models.weights.precision import agrees, at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
@@ -382,11 +382,8 @@ class PatchedModel:
         names = [f"blocks.{layer}.hook_resid_pre" for layer in range(last)]
         names.append(f"blocks.{last - 1}.hook_resid_post")
         recorded: dict[str, Tensor] = {}
-
-        def keep(name: str) -> Hook:
-            return lambda value, hook: recorded.__setitem__(name, value.detach().clone())
-
-        logits = run(self._model, tokens, [(self._points[name], keep(name)) for name in names])
+        hooks = [(self._points[name], store_in(recorded, name)) for name in names]
+        logits = run(self._model, tokens, hooks)
         return [recorded[name] for name in names], logits
 
     @cached_property
