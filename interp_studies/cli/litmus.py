@@ -51,6 +51,8 @@ def litmus(
     given: dict[str, Any] = dict(options.key_values(setting))
     if Path(task).is_file():
         given["data"], task = task, "rows"
+    elif Path(task).suffix:  # no recipe's name has one
+        raise InputError(f"{task}: no such file; give one of prompts with answers, or a recipe")
     if steps is not None:
         if "steps" in given:
             raise InputError("steps is given twice, by --steps and by --set")

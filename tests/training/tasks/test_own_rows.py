@@ -99,3 +99,14 @@ def test_litmus_takes_them(rows):
     assert result.status in ("undecided", "needs", "does_not_need")
     with pytest.raises(InputError, match="data=FILE"):
         litmus("rows", "small", 2, settings=TINY)
+
+
+@pytest.mark.parametrize("name", ["nope.jsonl", "folder/nope.csv"])
+def test_a_file_that_is_not_there_is_not_taken_for_a_recipe(name, capsys, monkeypatch):
+    from interp_toolkit.cli.main import main
+
+    monkeypatch.setattr("sys.argv", ["interp", "litmus", name])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert "no such file" in capsys.readouterr().err

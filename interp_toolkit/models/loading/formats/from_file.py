@@ -113,10 +113,11 @@ def keys_template(path: str | Path, ignore: Sequence[str] = ()) -> Template:
         'embed.W_E'
     """
     source = str(path)
-    contents = read_file(Path(path))
     saved = None
-    if read_own(contents.data, contents.metadata, source) is None:
-        saved = _saved(contents.data, ignore, source)
+    if not source.startswith("toy:"):
+        contents = read_file(Path(path))
+        if read_own(contents.data, contents.metadata, source) is None:
+            saved = _saved(contents.data, ignore, source)
     if saved is None or is_hooked(saved.tensors) or is_bridge(saved.tensors):
         raise InputError(f"{source} has TransformerLens's names and needs no mapping")
     cfg = saved.config or {}
