@@ -223,7 +223,7 @@ EXPERIMENTS = (
         "1, d_model 300, clipped",
         "sort-causal",
         "wide-clipped",
-        {"paper": 8},
+        {"small": 2, "paper": 8},
         shares={"hard": 1.0},
         remark="the source: no counterexample observed, not said among how many",
         cost=4.0,

@@ -252,13 +252,20 @@ def report(run: StudyRun) -> StudyResult:
     )
 
 
+def _seeds(preset: str) -> str:
+    numbers = [e.seeds[preset] for e in EXPERIMENTS if preset in e.seeds]
+    least, most = min(numbers), max(numbers)
+    return f"{most} seeds" if least == most else f"{least} to {most} seeds"
+
+
 SORTING = Study(
     "sorting",
     "tiny transformers that sort: accuracy, loss and algorithm in three experiments",
     "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)",
     {
-        "small": "2 to 4 seeds of the three experiments and three variants",
-        "paper": "8 seeds of all variants",
+        preset: f"{_seeds(preset)} of {sum(preset in e.seeds for e in EXPERIMENTS)} "
+        "experiments and variants"
+        for preset in ("small", "paper")
     },
     grid,
     report,
