@@ -8,6 +8,7 @@ import torch
 import interp_toolkit as it
 from interp_studies.challenge.families.layouts import Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
+from interp_toolkit.auditing import heads
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.hand_set.induction import decoy, induction
 
@@ -78,6 +79,16 @@ def test_a_head_that_another_backs_up_is_confirmed_by_what_it_restores(texts):
         assert found["matters"].answer == "confirmed"
         texts(found["matters"].summary)
         assert found["all"].answer == "refuted"  # the other one still carries it
+
+
+def test_attention_of_heads_not_shown_to_have_the_pattern_does_not_refute_alone(monkeypatch):
+    """That no other head does the work is refuted by heads that are shown to have the pattern."""
+    model, data, truth = planted(n=2, sharing="redundant")
+    head = min(at[1:] for at in truth.true if at[0] == "induction")
+    monkeypatch.setattr(heads._HeadAudit, "same_type", [])
+    found = by_question(asked(model, list(head), "induction", data))
+    assert found["all"].low > 0
+    assert found["all"].answer == "undecided"
 
 
 def test_few_rows_decide_nothing_rather_than_the_wrong_thing():

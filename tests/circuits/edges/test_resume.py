@@ -1,15 +1,22 @@
 """A search for a circuit that was stopped goes on, and ends as one that was not."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 import torch
+from family_models import loaded_or_skipped
 
 import interp_toolkit as it
 from interp_toolkit.circuits.edges import screened, search
+from interp_toolkit.circuits.edges.passes.edge_ablation import EdgeAblation
+from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
+from interp_toolkit.circuits.metrics.metrics import LogitDifference
+from interp_toolkit.circuits.metrics.prompts import prompts_from_tokens
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import InterruptedAnalysis
+from interp_toolkit.models.running.stages import not_stored
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +84,38 @@ def test_a_second_run_measures_nothing(tmp_path, unbroken, monkeypatch):
         other.blocks[0].attn.W_V.mul_(1.01)
     with pytest.raises(PassMadeError):
         analyzed(tmp_path, model=other)
+
+
+def test_stages_of_other_rows_and_ablation_values_are_stored_apart():
+    _, model = loaded_or_skipped("Qwen3")
+    stored, tokens = {}, torch.randint(3, 50, (12, 8), generator=torch.Generator().manual_seed(0))
+    prompts = dataclasses.replace(
+        prompts_from_tokens(tokens, model),
+        answers=tokens[:, :1].contiguous(),
+        answer_positions=torch.full((12, 1), 7),
+        wrong=tokens[:, 1:2].contiguous(),
+    )
+    engine = PatchedModel(model)
+    parts = torch.arange(6), torch.arange(6, 12)
+
+    def measured(store):
+        return np.stack(
+            [
+                EdgeAblation(engine, prompts, *rows, LogitDifference(prompts), 2**30, kind, store)
+                .values([set()])
+                .ravel()
+                for kind in ("mean", "zero")
+                for rows in (parts, parts[::-1])
+            ]
+        )
+
+    def store(name, measure):
+        return stored.setdefault(name, measure())
+
+    alone = measured(not_stored)
+    assert len(np.unique(alone.round(4), axis=0)) == 4
+    np.testing.assert_array_equal(measured(store), alone)
+    assert len(stored) == 4
 
 
 def test_files_are_numbers_or_refused(tmp_path):

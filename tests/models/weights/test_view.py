@@ -119,6 +119,16 @@ def test_scores_pattern_and_output(model, cache, layer, request):
 
 
 @torch.no_grad()
+def test_scores_and_pattern_of_the_last_queries_are_rows_of_all(model, cache, layer):
+    w = weights(model).layer(layer)
+    x = normalise(w.norm, cache[f"blocks.{layer}.hook_resid_pre"])
+    q, k = (torch.einsum("bpd,hdk->bphk", x, W) + b for W, b in w.projections[:2])
+    whole, last = w.scores(q, k), w.scores(q[:, -3:], k)
+    close(last, whole[:, :, -3:])
+    close(w.pattern(last), w.pattern(whole)[:, :, -3:])
+
+
+@torch.no_grad()
 def test_mlp(model, cache, layer):
     m = weights(model).mlp(layer)
     if m is None:
