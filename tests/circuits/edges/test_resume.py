@@ -96,13 +96,14 @@ def test_stages_of_other_rows_and_ablation_values_are_stored_apart():
         wrong=tokens[:, 1:2].contiguous(),
     )
     engine = PatchedModel(model)
+    half = engine.wiring.masked(np.arange(len(engine.wiring.edges)) % 2 == 0)
     parts = torch.arange(6), torch.arange(6, 12)
 
     def measured(store):
         return np.stack(
             [
                 EdgeAblation(engine, prompts, *rows, LogitDifference(prompts), 2**30, kind, store)
-                .values([set()])
+                .values([half])
                 .ravel()
                 for kind in ("mean", "zero")
                 for rows in (parts, parts[::-1])
