@@ -60,7 +60,7 @@ def of_edges(values: np.ndarray) -> tuple[float, float]:
 
 def of_rise(values: np.ndarray) -> tuple[float, float]:
     """The interval of collapse, of rises a tenth as large."""
-    rise = rise_of(values / 10)
+    rise = rise_of(np.zeros(len(values)), values / 10)
     return 10 * rise.low, 10 * rise.high
 
 

@@ -111,11 +111,7 @@ def circuit_of(line: Line, folder: Path, rows: str, truth: dict[str, Any]) -> No
         line.said += f"; circuit: {error}"
         line.counts.refused += 1
         return
-    found = {
-        f"L{layer}H{head}"
-        for row in result.edges
-        for layer, head in re.findall(r"a(\d+)\.h(\d+)", row.edge)
-    }
+    found = {name for row in result.edges for name in re.findall(r"L\d+H\d+", row.edge)}
     line.counts.in_circuit += len(found & matter)
     line.counts.circuit_heads += len(found)
     line.counts.idle += sum(abs(heads[name]) < IDLE for name in found if name in heads)

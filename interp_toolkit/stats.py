@@ -63,13 +63,12 @@ class Estimate:
     p_value: float
     n: int
 
-    def within(self, bound: float) -> Estimate:
-        """The estimate with its interval clipped to ±`bound`, the range of possible values."""
-        return replace(self, low=max(self.low, -bound), high=min(self.high, bound))
-
 
 def estimate(
-    values: Float[np.ndarray, " row"], coverage: float = COVERAGE, unseen: float = 0.0
+    values: Float[np.ndarray, " row"],
+    coverage: float = COVERAGE,
+    unseen: float = 0.0,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> Estimate:
     """The mean over prompts with its interval; for paired comparisons, pass the differences.
 
@@ -86,6 +85,7 @@ def estimate(
         unseen: UNSEEN for effects of single prompts that have no bound; 0 where each value is
             itself a mean over many positions or draws. It decreases to 0 as the interquartile range
             grows to ALIKE times the median: prompts that vary have shown how much they do.
+        bounds: the smallest and the largest possible value of a prompt.
 
     Raises:
         InputError: fewer than two prompts, which have no variance.
@@ -105,11 +105,15 @@ def estimate(
     size = abs(median)
     alike = max(0.0, 1 - (upper - lower) / (ALIKE * size)) if size else 0.0
     far = max(float(np.abs(values - median).max()), unseen * size * alike)
-    reach = far * clopper_pearson(0, n, coverage)[1]
+    least, most = bounds
+    down, up = (
+        min(far, d) * clopper_pearson(0, n, coverage)[1] for d in (mean - least, most - mean)
+    )
     p_value = float(mean_p_value(values))
     if far > 0:
         p_value = max(p_value, min(1.0, 2 * max(0.0, 1 - abs(mean) / far) ** n))
-    return Estimate(mean, min(low, mean - reach), max(high, mean + reach), p_value, n)
+    low, high = max(least, min(low, mean - down)), min(most, max(high, mean + up))
+    return Estimate(mean, low, high, p_value, n)
 
 
 def mean_interval(

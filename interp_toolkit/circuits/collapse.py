@@ -40,9 +40,11 @@ from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.options import Options
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL, translucent
 from interp_toolkit.results import Evidence, Figure
-from interp_toolkit.stats import Estimate, estimate
+from interp_toolkit.stats import UNSEEN, Estimate, estimate
 
 RISE = 0.1  # smallest rise of the mean cosine that counts as collapse
+DRAWN = 128  # prompts of random tokens
+COMPARED = 32  # most prompts on which copies with shuffled weights are run
 
 
 class CollapseOptions(Options):
@@ -127,9 +129,16 @@ class CollapseFinding(Finding):
     independent_spread: float
 
 
-def rise_of(values: Float[np.ndarray, " row"]) -> Estimate:
-    """The mean rise over prompts with its interval; a difference of two cosines."""
-    return estimate(values).within(2.0)
+def rise_of(first: Float[np.ndarray, " row"], last: Float[np.ndarray, " row"]) -> Estimate:
+    """The mean rise of a cosine over prompts with its interval.
+
+    Args:
+        first: the cosine of each prompt at the embedding; prompts that were not drawn are assumed
+            to lie within the range of those that were.
+        last: the same after the last block.
+    """
+    bounds = -1 - float(first.max()), 1 - float(first.min())
+    return estimate(last - first, unseen=UNSEEN, bounds=bounds)
 
 
 def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
@@ -140,19 +149,24 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
             hidden states are not finite.
     """
     model, notes = run.model, []
-    data = random_rows(model, seed=run.seed) if run.data is None else run.data
+    data = random_rows(model, rows=DRAWN, seed=run.seed) if run.data is None else run.data
     first = np.unique(equal_inputs(data.tokens), return_index=True)[1]
     if len(first) < len(data):
         notes.append(f"{len(data) - len(first)} prompts repeat others and are not counted again")
     prompts = data.at(first) if len(first) < len(data) else data
     own = similarity_by_depth(model, prompts, memory=run.memory, progress=run.progress)
-    rise = rise_of(without_missing(own.rises))
+    defined = ~np.isnan(own.rises)
+    rise = rise_of(own.cosines[0][defined], own.cosines[own.last][defined])
+    compared = prompts
+    if len(prompts) > COMPARED:  # their mean is enough
+        drawn = np.random.default_rng([run.seed, 1]).permutation(len(prompts))[:COMPARED]
+        compared = prompts.at(np.sort(drawn))
     copies, n_copies = [], run.options.reinitialisations
     for copy in range(n_copies):
         run.progress(f"shuffled copy {copy + 1} of {n_copies}")
         try:
             with reinitialised(model, seed=run.seed + copy):
-                similarity = similarity_by_depth(model, prompts, memory=run.memory)
+                similarity = similarity_by_depth(model, compared, memory=run.memory)
         except (InputError, InterventionError):
             continue
         if len(without_missing(similarity.rises)):
@@ -240,7 +254,7 @@ def _interval(layer: LayerSimilarity) -> str:
 def layer_similarity(own: Similarity, copies: Sequence[Similarity], site: int) -> LayerSimilarity:
     """Similarity at one site of the model, with that of the same site in each copy."""
     values = without_missing(own.cosines[site])
-    cosine = estimate(values).within(1.0) if len(values) > 1 else None
+    cosine = estimate(values, unseen=UNSEEN, bounds=(-1.0, 1.0)) if len(values) > 1 else None
     return LayerSimilarity(
         site_name=own.sites[site].name,
         hook=own.sites[site].hook,
