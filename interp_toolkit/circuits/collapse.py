@@ -43,7 +43,7 @@ from interp_toolkit.results import Evidence, Figure
 from interp_toolkit.stats import UNSEEN, Estimate, estimate
 
 RISE = 0.1  # smallest rise of the mean cosine that counts as collapse
-DRAWN = 128  # prompts of random tokens
+RANDOM_PROMPTS = 128  # prompts of random tokens
 COMPARED = 32  # most prompts on which copies with shuffled weights are run
 
 
@@ -149,7 +149,7 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
             hidden states are not finite.
     """
     model, notes = run.model, []
-    data = random_rows(model, rows=DRAWN, seed=run.seed) if run.data is None else run.data
+    data = random_rows(model, rows=RANDOM_PROMPTS, seed=run.seed) if run.data is None else run.data
     first = np.unique(equal_inputs(data.tokens), return_index=True)[1]
     if len(first) < len(data):
         notes.append(f"{len(data) - len(first)} prompts repeat others and are not counted again")
@@ -159,8 +159,8 @@ def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
     rise = rise_of(own.cosines[0][defined], own.cosines[own.last][defined])
     compared = prompts
     if len(prompts) > COMPARED:  # their mean is enough
-        drawn = np.random.default_rng([run.seed, 1]).permutation(len(prompts))[:COMPARED]
-        compared = prompts.at(np.sort(drawn))
+        sampled = np.random.default_rng([run.seed, 1]).permutation(len(prompts))[:COMPARED]
+        compared = prompts.at(np.sort(sampled))
     copies, n_copies = [], run.options.reinitialisations
     for copy in range(n_copies):
         run.progress(f"shuffled copy {copy + 1} of {n_copies}")
