@@ -8,7 +8,9 @@ Each quantity gets its interval from the function that prints it:
 - roles: direct effects in logits, and contrasts of attention (at most 1);
 - collapse: rise of the mean cosine of a row's positions (within -2 and 2);
 - edges and nodes of a circuit: drop of a logit difference;
-- faithfulness: share of the metric, of which a circuit loses the effects.
+- faithfulness: share of the metric, of which a circuit loses the effects;
+- heads on repeated tokens: loss of a row, itself a mean over many positions; accuracy: of a prompt;
+- patching: fraction of the difference between clean and corrupted prompts.
 
 Composition prints no interval: it is computed from weights, without prompts.
 
@@ -32,7 +34,7 @@ from interp_toolkit.circuits.collapse import rise_of
 from interp_toolkit.circuits.edges.checks import Measured, share_of
 from interp_toolkit.circuits.metrics.metrics import LogitDifference
 from interp_toolkit.circuits.roles.kinds import of_fractions, of_logits
-from interp_toolkit.stats import clopper_pearson
+from interp_toolkit.stats import COVERAGE, clopper_pearson, mean_of_shares, ratio_estimate
 
 SIZES = (8, 16, 32, 64)
 SHARES = (0.02, 0.05, 0.1)
@@ -76,12 +78,33 @@ def of_share(values: np.ndarray) -> tuple[float, float]:
     return 10 * (1 - share.high), 10 * (1 - share.low)
 
 
+def of_repeats(values: np.ndarray) -> tuple[float, float]:
+    """What a knockout costs on repeated tokens, of a metric of 10, times 10."""
+    share = ratio_estimate(values, np.full(len(values), 10.0))
+    return 10 * share.low, 10 * share.high
+
+
+def of_patches(values: np.ndarray) -> tuple[float, float]:
+    """What a patch restores of a logit difference of 10, times 10."""
+    share = ratio_estimate(values, np.full(len(values), 10.0), unseen=LogitDifference.unseen)
+    return 10 * share.low, 10 * share.high
+
+
+def of_answers(values: np.ndarray) -> tuple[float, float]:
+    """What a knockout costs of an accuracy, of answers that it turns wrong or right."""
+    e = mean_of_shares(values / 10, COVERAGE)
+    return 10 * e.low, 10 * e.high
+
+
 INTERVALS: dict[str, Callable[[np.ndarray], tuple[float, float]]] = {
     "roles, direct effect": lambda values: of_logits(values)[1:],
     "roles, attention": of_attention,
     "collapse, rise": of_rise,
     "circuit, edges and nodes": of_edges,
     "circuit, faithfulness": of_share,
+    "heads, loss on repeated tokens": of_repeats,
+    "heads, accuracy": of_answers,
+    "patching, fraction": of_patches,
 }
 
 

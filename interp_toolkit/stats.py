@@ -1,7 +1,8 @@
 """Statistics shared by the analyses: intervals, p-values, corrections for many tests.
 
 - Means over prompts: Student's t interval (`mean_interval`), the same but no narrower than unseen
-  prompts allow (`estimate`), t tests, Fieller's interval of a ratio (`ratio_interval`).
+  prompts allow (`estimate`), t tests, ratios
+  (`ratio_interval`, `ratio_estimate`).
 - Proportions and other bounded values: exact intervals (`clopper_pearson`, `bounded_interval`,
   `mean_of_shares`), and their joint with Fieller's (`ratio_share`).
 - P-values of many tests: sign flips with the largest statistic (Westfall & Young), Holm, Simes,
@@ -223,6 +224,29 @@ def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estima
     """
     low, high = bounded_interval(values, -1.0, 1.0, coverage)
     return replace(estimate(values, coverage), low=low, high=high)
+
+
+def ratio_estimate(
+    part: Float[np.ndarray, " row"],
+    whole: Float[np.ndarray, " row"],
+    coverage: float = COVERAGE,
+    unseen: float = 0.0,
+) -> Share:
+    """`mean(part) / mean(whole)` with its interval, for effects without bounds.
+
+    Fieller's interval, joined with that of `estimate` for `part / mean(whole)`, which allows for
+    kinds of prompts that were not drawn.
+
+    Examples:
+        >>> ratio_estimate(np.array([1.0, 2.0, 3.0]), np.array([4.0, 4.0, 4.0])).mean
+        0.5
+    """
+    mean = float(part.mean() / whole.mean())
+    low, high = ratio_interval(part, whole, coverage)
+    if math.isfinite(low) and math.isfinite(high):
+        joined = estimate(part / whole.mean(), coverage, unseen)
+        low, high = min(low, joined.low), max(high, joined.high)
+    return Share(mean, low, high)
 
 
 def ratio_share(

@@ -27,6 +27,7 @@ from interp_toolkit.stats import (
     mean_interval,
     mean_of_shares,
     mean_p_value,
+    ratio_estimate,
     ratio_interval,
     ratio_share,
     rows_needed,
@@ -378,3 +379,26 @@ def test_equal_rows_are_no_certainty():
 def test_one_row_has_no_interval():
     with pytest.raises(InputError, match="no confidence interval"):
         estimate(np.zeros(1), 0.95)
+
+
+@pytest.mark.parametrize("unseen", [0.0, UNSEEN])
+@pytest.mark.parametrize("rows", [8, 64])
+def test_a_ratio_s_interval_allows_for_what_its_numerator_s_does(rows, unseen):
+    rng = np.random.default_rng(rows)
+    whole, part = rng.normal(5, 0.5, rows), rng.normal(2, 0.05, rows)
+    share, numerator = ratio_estimate(part, whole, unseen=unseen), estimate(part, unseen=unseen)
+    low, high = ratio_interval(part, whole)
+    assert share.low <= min(low, numerator.low / whole.mean()) + 1e-12
+    assert share.high >= max(high, numerator.high / whole.mean()) - 1e-12
+    assert share.mean == pytest.approx(part.mean() / whole.mean())
+    assert (share.low < low - 0.01) is (unseen > 0)
+
+
+def test_a_mean_stays_within_its_bounds_and_so_do_prompts_that_were_not_drawn():
+    values = np.full(16, 0.9)
+    free, bounded = (estimate(values, unseen=UNSEEN, bounds=b) for b in ((-9.0, 9.0), (-1.0, 1.0)))
+    missed = clopper_pearson(0, 16)[1]
+    assert bounded.high == pytest.approx(0.9 + missed * 0.1)
+    assert free.high > 1.0
+    assert free.low < bounded.low < 0.9
+    assert bounded.low == pytest.approx(0.9 - missed * 1.9)

@@ -39,7 +39,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import Answer, all_answers, answer_by, answer_of
 from interp_toolkit.formatting import percent, percent_ci
 from interp_toolkit.models.running.memory import parse_memory
-from interp_toolkit.stats import Share, ratio_interval, ratio_share
+from interp_toolkit.stats import Share, estimate, ratio_share
 
 ASSERTED = {"sufficient": ("all",), "necessary": ("matters",), "both": ("all", "matters")}
 NEEDED = 0.5  # of the metric: smallest loss without a necessary circuit
@@ -104,8 +104,7 @@ class _CircuitAudit:
         ):
             return reason
         whole, nothing = self.values_intact, self.values_ablated
-        low, _ = ratio_interval(whole - nothing, np.ones(len(whole)))
-        if not low > 0:
+        if not estimate(whole - nothing, unseen=1.0).low > 0:
             return "ablating all edges does not significantly lower the metric on these prompts"
         return None
 

@@ -38,7 +38,7 @@ from interp_toolkit.auditing.site import Rows
 from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.evidence import answer_by, answer_of
 from interp_toolkit.formatting import percent, percent_ci
-from interp_toolkit.stats import Share, ratio_interval, ratio_share
+from interp_toolkit.stats import Share, estimate, ratio_share
 
 READ_BY = 1 - 1e-6  # fraction of the gradients' squared norm in the span that later layers read
 LEAST_READ = 1e-3  # smallest squared length of a unit direction's part in that span to be tested
@@ -81,8 +81,8 @@ class CarryingAudit(MovingAudit):
 
     def moving(self) -> list[Part]:
         """The parts on interchange along the direction."""
-        low, high = ratio_interval(self.whole, np.ones(len(self.whole)))
-        if low <= 0 <= high:
+        moved = estimate(self.whole, unseen=1.0)  # as in `ratio_share`
+        if moved.low <= 0 <= moved.high:
             text = (
                 "corrupting the prompts has no significant effect on the answers, so whether a "
                 "direction carries them cannot be tested"

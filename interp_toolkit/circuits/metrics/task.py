@@ -57,7 +57,7 @@ from interp_toolkit.stats import (
     clopper_pearson,
     estimate,
     mean_of_shares,
-    ratio_interval,
+    ratio_estimate,
     ratio_share,
 )
 
@@ -114,13 +114,13 @@ class TaskCheck:
     def fraction(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
         """A loss on the first prompts of the task as a fraction of the metric, with its interval.
 
-        The interval includes the uncertainty of the metric and of chance. It is Fieller's; for an
-        accuracy, of which few prompts may change, that of `ratio_share`.
+        The interval includes the uncertainty of the metric and of chance. It is that of
+        `ratio_estimate`; for an accuracy, of which few prompts may change, of `ratio_share`.
         """
         assert self.above is not None
         above = self.above[: len(lost)]
         if math.isinf(self.most):
-            return Share(float(lost.mean() / above.mean()), *ratio_interval(lost, above, coverage))
+            return ratio_estimate(lost, above, coverage)
         share = ratio_share(lost, above, coverage)
         return Share(*(min(end, self.most) for end in (share.mean, share.low, share.high)))
 

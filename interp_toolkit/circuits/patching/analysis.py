@@ -58,12 +58,11 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.options import Options
 from interp_toolkit.results import Evidence, Figure, Status, head_name
 from interp_toolkit.stats import (
-    COVERAGE,
     LEVEL,
     Estimate,
     Share,
     estimate,
-    ratio_interval,
+    ratio_estimate,
     sign_flip_p_values,
 )
 
@@ -307,9 +306,7 @@ class _Measured:
         """The effect as a fraction of the difference; NaN where this may be 0."""
         if not self.gap.low * self.gap.high > 0:
             return Share(math.nan, math.nan, math.nan)
-        effects = self.effects[site]
-        ends = ratio_interval(effects, self.gaps, COVERAGE)
-        return Share(float(effects.mean() / self.gaps.mean()), *ends)
+        return ratio_estimate(self.effects[site], self.gaps, unseen=self.unseen)
 
     def verdict(
         self,
