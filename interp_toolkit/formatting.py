@@ -270,6 +270,13 @@ def prefixed(progress: Callable[[str], None], what: str) -> Callable[[str], None
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """The first names, and the number of the others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    """The first names, and the number of the others; never 1, since a name is no longer than that.
+
+    Examples:
+        >>> listed(["a", "b", "c", "d"]), listed(["a", "b", "c", "d", "e"])
+        ('a, b, c, d', 'a, b, c and 2 more')
+    """
+    more = len(names) - most
+    return ", ".join(names if more == 1 else names[:most]) + (
+        f" and {more} more" if more > 1 else ""
+    )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import listed
 from interp_toolkit.models.loading.parameters.names import block_number
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.transformer.config import TransformerConfig
@@ -90,8 +91,7 @@ def model_weights(model: Model) -> Iterable[tuple[str, Tensor]]:
 
 def first_few(names: Sequence[str]) -> str:
     """`a, b, c and 4 more`."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    return listed(names, _NAMED)
 
 
 def _check_blocks(n_layers: int, tensors: Mapping[str, Tensor], source: str) -> None:
