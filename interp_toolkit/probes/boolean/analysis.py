@@ -16,6 +16,7 @@ Source: "How many attention heads do you need to do XOR?".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from interp_toolkit.evidence import LEAST_COPIES
 from interp_toolkit.finding import MOST_FINDINGS, Run, analysis
 from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.running.hooks import expand_hooks
+from interp_toolkit.models.running.stages import structured
 from interp_toolkit.options import Flag, Names, Options, Position, Words
 from interp_toolkit.plots import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL, translucent
 from interp_toolkit.probes.boolean.attribution import head_effects
@@ -46,6 +48,8 @@ from interp_toolkit.probes.boolean.result import (
     MARGIN_COPIES,
     BooleanFinding,
     HeadEffect,
+    HeldOutFigures,
+    LabelingNull,
     SiteVerdict,
     evidence_of,
     findings,
@@ -64,6 +68,7 @@ from interp_toolkit.probes.boolean.sites import (
     site_verdict,
     with_reinitialised,
 )
+from interp_toolkit.probes.estimators.separability import Certificate, Separability
 from interp_toolkit.probes.estimators.truth_tables import TABLES, check_table
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure, head_name
@@ -436,7 +441,14 @@ def _measure(
         equal = equal_inputs_at(run.model, prompts, position, X)
         if (key := equal.tobytes()) not in shared:
             shared[key] = make_targets(run, table, prompts, equal, groups_with(equal, groups))
-        measured.append(measure(run, X, precision, shared[key]))
+        measured.append(
+            structured(
+                run.store,
+                f"{table} {prompts.names} {prompts.digest()} at {hook}{at}",
+                partial(measure, run, X, precision, shared[key]),
+                *(SiteMeasurement, Separability, Certificate, HeldOutFigures, LabelingNull),
+            )
+        )
         targets.append(shared[key])
 
 
