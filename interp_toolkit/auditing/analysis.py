@@ -108,6 +108,7 @@ def audit(
     if sealed is not None:
         seed, level = sealed.seed, sealed.level
     every = [_on_prompts(claim, has_data=data is not None) for claim in single(listed)]
+    claim_at: list[str] = []
     with preserve_state(model), resuming(resume):
         model = load(model)
         context, notes = audit_context(
@@ -117,7 +118,7 @@ def audit(
             level=level,
             claims=len(every) - before or 1,
             memory=memory,
-            progress=progress,
+            progress=lambda step: progress(f"{'; '.join([*claim_at[-1:], step])}"),
             effort=effort,
         )
         tested: list[AuditedClaim] = []
@@ -141,7 +142,8 @@ def audit(
 
         with partly(so_far):
             for number, claim in enumerate(every):
-                progress(f"claim {number + 1} of {len(every)}: {claim.about}")
+                claim_at.append(f"claim {number + 1} of {len(every)}")
+                progress(f"{claim_at[-1]}: {claim.about}")
                 if number == 0 and before:
                     context = context.correcting(before)
                 elif number == before:

@@ -271,6 +271,8 @@ class KnockoutRunner:
                     self.progress(f"{what}, {so_far(done, total, since)}")
                 parts[knockout].append(self._reading(knockout, batch))
             self._trim(room)
+        total = len(batches) * len(knockouts)
+        self.progress(f"{what}, {so_far(total, total, since)}")
         return {knockout: np.concatenate(pieces) for knockout, pieces in parts.items()}
 
     def _n_stored(self, layers: Collection[int]) -> int:

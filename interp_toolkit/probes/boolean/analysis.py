@@ -16,6 +16,7 @@ Source: "How many attention heads do you need to do XOR?".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -28,6 +29,7 @@ from interp_toolkit import plots
 from interp_toolkit.data import FeatureData, parse_tokens
 from interp_toolkit.evidence import LEAST_COPIES
 from interp_toolkit.finding import MOST_FINDINGS, Run, analysis
+from interp_toolkit.formatting import Stages
 from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.running.hooks import expand_hooks
 from interp_toolkit.models.running.stages import structured
@@ -286,6 +288,8 @@ def training_curve(training: Mapping[str, Any]) -> Figure | None:
     return Figure("Training", caption, data, layout)
 
 
+COPY_COST = 0.1  # of a site in a weight-shuffled model, in measurements of a site; at most
+HEADS_COST = 2.0  # of all ablations of heads
 MANY_SITES = 12  # from which on the option that limits them is named
 SOURCE = "How many attention heads do you need to do XOR?"
 
@@ -364,6 +368,11 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
     read = SiteReader(model, prompts, sites, run.memory)
     measured, targets = list[SiteMeasurement](), list[Targets]()
     copies = options.reinitialisations
+    n_copies = LEAST_COPIES if copies is None else copies
+    costs = {"sites": len(sites), "copies": COPY_COST * len(sites) * n_copies, "heads": HEADS_COST}
+    stages = Stages(run.progress, costs)
+    stage = [stages.begin("sites")]
+    run = replace(run, progress=lambda step: stage[-1](step))
 
     def judged() -> list[SiteVerdict]:
         verdicts = [
@@ -403,10 +412,12 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
         if copies is None:
             copies = LEAST_COPIES if any(of.sampled for of in targets) else MARGIN_COPIES
         verdicts = judged()
+        stage.append(stages.begin("copies"))
         again = in_reinitialised(run, sites, read, targets, verdicts, copies)
         verdicts = with_reinitialised(verdicts, again)
         focus = focus_of(verdicts)
         heads, notes = list[HeadEffect](), list[str]()
+        stage.append(stages.begin("heads"))
         sampled = targets[focus].sampled
         if verdicts[focus].status == "separable" or sampled:
             heads, notes = head_effects(
