@@ -129,7 +129,8 @@ def some_of(names: Sequence[str]) -> str:
     shown = list(names)
     while len(shown) > 1 and len(", ".join(shown)) > LISTED:
         shown.pop()
-    more = len(names) - len(shown)
+    if (more := len(names) - len(shown)) == 1:
+        shown, more = list(names), 0
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 

@@ -139,7 +139,7 @@ class Run(Generic[Chosen]):
         data = None if self.data is None else self.data.digest()
         return [
             self.name,
-            self.options.model_dump(mode="json", exclude={"memory"}),
+            self.options.model_dump(mode="json", exclude={"memory", "keep_circuit"}),
             data,
             versions(),
         ]

@@ -6,6 +6,7 @@ import codecs
 import dataclasses
 import html
 import io
+import re
 import time
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -175,6 +176,51 @@ class ProgressEstimate:
         self._say(f"{self._what}: {so_far(self._done, self._total, self._began, self._unit)}")
 
 
+class Stages:
+    """Reports the stage of a long analysis, and one estimate of the time left for all stages.
+
+    Args:
+        say: called with each report.
+        costs: the stages in order, with what each costs at most, in any unit. The time left follows
+            from the costs of what is done, so that it is corrected as stages end.
+
+    Examples:
+        >>> reports = []
+        >>> stages = Stages(reports.append, {"attribution": 2, "ablation": 8})
+        >>> stages.begin("ablation")("ablating edges: 1 of 3 passes")
+        >>> reports
+        ['[2/2] ablating edges: 1 of 3 passes']
+    """
+
+    def __init__(self, say: Callable[[str], None], costs: Mapping[str, float]):
+        self._say, self._costs = say, dict(costs)
+        self._began = time.monotonic()
+
+    def begin(self, name: str) -> Callable[[str], None]:
+        """The progress function of a stage; stages before it are over."""
+        names = list(self._costs)
+        at = names.index(name)
+        before, own = sum(list(self._costs.values())[:at]), self._costs[name]
+        total, done = sum(self._costs.values()), 0.0
+
+        def say(step: str) -> None:
+            nonlocal done
+            if count := _COUNT.search(step):
+                steps, of = (float(part.replace(",", "")) for part in count.groups())
+                done = max(done, min(steps / of, 1.0) if of else 0.0)
+            past = before + done * own
+            left = time_left(time.monotonic() - self._began, past, total - past)
+            step = _LEFT.sub("", step)
+            in_all = f", {left} left in all" if left else ""
+            self._say(f"[{at + 1}/{len(names)}] {step}{in_all}")
+
+        return say
+
+
+_COUNT = re.compile(r"(\d[\d,]*(?:\.\d+)?) of (?:at most )?(\d[\d,]*(?:\.\d+)?)")
+_LEFT = re.compile(r", [\d.]+ (s|min|h) left")
+
+
 def so_far(done: float, total: float, since: float, unit: str = "passes") -> str:
     """Progress such as "12 of 40", with the time left if it is known and worth mentioning.
 
@@ -270,6 +316,13 @@ def prefixed(progress: Callable[[str], None], what: str) -> Callable[[str], None
 
 
 def listed(names: Sequence[str], most: int = 3) -> str:
-    """The first names, and the number of the others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    """The first names, and the number of the others; never 1, since a name is no longer than that.
+
+    Examples:
+        >>> listed(["a", "b", "c", "d"]), listed(["a", "b", "c", "d", "e"])
+        ('a, b, c, d', 'a, b, c and 2 more')
+    """
+    more = len(names) - most
+    return ", ".join(names if more == 1 else names[:most]) + (
+        f" and {more} more" if more > 1 else ""
+    )

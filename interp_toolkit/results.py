@@ -248,12 +248,18 @@ class Result(OneRepr, ABC):
         """The verdict in one machine word, such as `not_separable`."""
         return self.evidence.status
 
+    @property
+    def methods(self) -> str:
+        """How the numbers came about, for the methods section of a paper; see `methods_of`."""
+        return methods_of(self)
+
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON data: numbers as numbers, missing and non-finite as None."""
         left_out = self.omit_from_json | {"plots"}
         first = ("probe", "status", "headline", "findings", "verdict")
         names = [f.name for f in dataclasses.fields(self) if f.name not in {*left_out, *first}]
-        return {name: jsonable(getattr(self, name)) for name in (*first, *names)}
+        values = {name: jsonable(getattr(self, name)) for name in (*first, *names)}
+        return {**values, "methods": self.methods}
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -270,6 +276,78 @@ class Result(OneRepr, ABC):
     def write_graph(self, path: Path) -> None:
         """Write the result's graph to a file; raises InputError if it has none."""
         raise InputError(f"a {self.probe} result has no graph to write to {path}")
+
+
+#: what evidence says about methods: the start of the sentence, and the fields in question
+_METHODS: Sequence[tuple[str, Sequence[str]]] = (
+    ("Metric: ", ("metric", "measured", "unit")),
+    ("Ablated parts are replaced by ", ("ablation_value", "replaced_by")),
+    ("Causal test: ", ("causal",)),
+    ("Basis: ", ("basis",)),
+    ("Selection: ", ("rule",)),
+    ("Null: ", ("null", "copies")),
+    ("Models or circuits compared with: ", ("random_layers", "nulls", "rivals")),
+    ("Effect-size threshold: ", ("least_effect", "least_rise", "least")),
+    ("Equivalence bound: ", ("equivalent_within",)),
+    ("Significance level: ", ("level",)),
+    ("Error control: ", ("error", "correction", "adjusted")),
+)
+_SIZES = ("n_layers", "n_heads", "d_model", "d_mlp", "d_vocab")
+_HASH = 16  # characters of a hash that identify a file
+
+
+def methods_of(result: Result) -> str:
+    """How a result's numbers came about, made of its record alone, for a paper.
+
+    Model, prompts and their number, settings, metric, ablation value, nulls, thresholds, error
+    control, seed, versions and what to cite; what the record lacks is left out.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> "seed 0" in methods_of(it.analyze("toy:xor-2head", "xor")).lower()
+        True
+    """
+    about, evidence = result.provenance, jsonable(result.evidence)
+    model, data = jsonable(about.model), jsonable(about.data)
+    versions = dict(about.versions)
+    ours = " ".join(["interp-toolkit", versions.pop("interp-toolkit", "")]).strip()
+    others = ", ".join(f"{name} {version}" for name, version in versions.items())
+    sizes = [f"{n} {model['config'][n]}" for n in _SIZES if model.get("config", {}).get(n)]
+    described = [model.get("kind"), _hashed(model.get("sha256")), *sizes]
+    sentences = [
+        f"Analysis {result.probe} of {ours}{f' ({others})' if others else ''}.",
+        f"Model: {model.get('name') or 'unnamed'} ({', '.join(filter(None, described))}).",
+    ]
+    if data.get("source"):
+        rows = f", {data['rows']} prompts" if data.get("rows") is not None else ""
+        digest = _hashed(data.get("sha256"))
+        sentences.append(f"Prompts: {data['source']}{rows}{f' ({digest})' if digest else ''}.")
+    chosen = {name: _setting(value) for name, value in jsonable(about.settings).items()}
+    if named := [f"{name} {value}" for name, value in chosen.items() if value]:
+        sentences.append(f"Settings: {', '.join(named)}.")
+    for start, fields in _METHODS:
+        values = [_setting(evidence.get(field)) for field in fields]
+        if any(values):
+            sentences.append(f"{start}{', '.join(filter(None, values))}.")
+    if about.seed is not None:
+        sentences.append(f"Seed {about.seed}.")
+    return " ".join([*sentences, f"Cite {ours} (CITATION.cff)."])
+
+
+def _hashed(digest: str | None) -> str:
+    return f"SHA-256 {digest[:_HASH]}…" if digest else ""
+
+
+def _setting(value: Any) -> str:
+    """A value of the record in a sentence; "" for what is unset, or is no number or text."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        plain = [_setting(item) for item in value]
+        return "[" + ", ".join(plain) + "]" if plain and all(plain) else ""
+    if isinstance(value, int | float):
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return value.rstrip(".") if isinstance(value, str) else ""
 
 
 def head_name(layer: int, head: int) -> str:

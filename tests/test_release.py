@@ -87,7 +87,9 @@ def test_a_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
     missing = {
         name
         for name in tracked - set(names)
-        if name.endswith((".py", ".pyi", ".typed", ".html", ".css", ".js", ".safetensors"))
+        if name.endswith(
+            (".py", ".pyi", ".typed", ".html", ".css", ".js", ".gz", ".txt", ".safetensors")
+        )
     }
     assert missing == set()
     assert wheel.stat().st_size < 3_000_000
@@ -109,4 +111,4 @@ def test_the_wheel_works_outside_the_repository(wheel: Path, tmp_path: Path) -> 
     done = subprocess.run([*command, *line, "--html", "page.html", "--quiet"], **run)
     assert done.returncode == 0, done.stderr
     assert re.search(r"sort", done.stdout)
-    assert (tmp_path / "page.html").stat().st_size > 1e6
+    assert (tmp_path / "page.html").stat().st_size > 5e5

@@ -8,6 +8,7 @@ wording is compared with the tests (`sentence`); the answers of the parts are co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,10 @@ from interp_toolkit.auditing.result import (
 )
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import partly
-from interp_toolkit.models.about.record import digest_of_tokens, provenance
+from interp_toolkit.models.about.record import digest_of_tokens, provenance, versions
 from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.running.forward import probe_tokens
+from interp_toolkit.models.running.stages import Store, resuming, store_of, structured
 from interp_toolkit.options import Effort, Options, read_options
 from interp_toolkit.state import preserve_state
 
@@ -61,6 +64,7 @@ def audit(
     effort: Effort = "standard",
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
+    resume: str | Path | None = None,
 ) -> AuditFinding:
     """Test claims about a model.
 
@@ -81,6 +85,8 @@ def audit(
             "standard".
         memory: bound on memory used at once in addition to the weights, such as "4GiB".
         progress: called with a description of each step.
+        resume: a folder in which the answers to tested claims are kept, for a run with the same
+            arguments to go on from.
 
     Raises:
         InputError: no claim, an invalid one, one that names parts that the model or the data lack,
@@ -102,7 +108,8 @@ def audit(
     if sealed is not None:
         seed, level = sealed.seed, sealed.level
     every = [_on_prompts(claim, has_data=data is not None) for claim in single(listed)]
-    with preserve_state(model):
+    claim_at: list[str] = []
+    with preserve_state(model), resuming(resume):
         model = load(model)
         context, notes = audit_context(
             model,
@@ -111,10 +118,11 @@ def audit(
             level=level,
             claims=len(every) - before or 1,
             memory=memory,
-            progress=progress,
+            progress=lambda step: progress(f"{'; '.join([*claim_at[-1:], step])}"),
             effort=effort,
         )
         tested: list[AuditedClaim] = []
+        store = store_of(model, partial(_depends_on, context), partial(_checked_tokens, context))
 
         def finding(*stopped: str) -> AuditFinding:
             return AuditFinding(
@@ -134,12 +142,13 @@ def audit(
 
         with partly(so_far):
             for number, claim in enumerate(every):
-                progress(f"claim {number + 1} of {len(every)}: {claim.about}")
+                claim_at.append(f"claim {number + 1} of {len(every)}")
+                progress(f"{claim_at[-1]}: {claim.about}")
                 if number == 0 and before:
                     context = context.correcting(before)
                 elif number == before:
                     context = context.correcting(len(every) - before)
-                tested.append(_tested(claim, context, sealed=number < before))
+                tested.append(_tested(claim, context, store, sealed=number < before))
         return finding()
 
 
@@ -165,8 +174,32 @@ def _on_prompts(claim: BaseClaim, *, has_data: bool) -> BaseClaim:
     return claim
 
 
-def _tested(claim: BaseClaim, context: AuditContext, *, sealed: bool) -> AuditedClaim:
-    parts = _parts(claim, context)
+def _depends_on(context: AuditContext) -> Any:
+    data = None if context.data is None else context.data.digest()
+    groups = None if context.groups is None else [str(group) for group in context.groups.tolist()]
+    settings = [context.seed, context.level, context.effort]
+    return ["audit", settings, data, groups, versions()]
+
+
+def _checked_tokens(context: AuditContext) -> Any:
+    import torch
+
+    if context.data is None:
+        return probe_tokens(context.model)
+    return torch.as_tensor(context.data.tokens[0])[None]
+
+
+def _tested(claim: BaseClaim, context: AuditContext, store: Store, *, sealed: bool) -> AuditedClaim:
+    def measured() -> tuple[list[Part], bool, bool]:
+        parts = _parts(claim, context)
+        return parts, context.cached_prompts is not None, context.cached_task_check is not None
+
+    name = f"{context.claims} claims: {claim.model_dump_json()}"
+    parts, prompts, task_check = structured(store, name, measured, Part)
+    if prompts:  # as the test left them: the result tells both
+        assert context.prompts is not None
+    if task_check:
+        assert context.task_check is not None
     (kind,) = (name for name, of in KINDS.items() if type(claim) is of)
     return AuditedClaim(
         claim.about,

@@ -1,5 +1,6 @@
 from .edges.graph import composition_graph as composition_graph
 from .edges.graph import write_graph as write_graph
+from .edges.reduced import circuit_model as circuit_model
 from .edges.run import run_edges as run_edges
 from .heads.detectors import Detector as Detector
 from .heads.partner import partners as partners

@@ -9,6 +9,7 @@ One module per subcommand:
 - `doctor`: `interp doctor MODEL`
 - `compare`: `interp compare A.json B.json`
 - `train`: `interp train RECIPE`
+- `mcp`: `interp mcp`, a server with these commands as an agent's tools
 
 Shared parts:
 

@@ -74,6 +74,8 @@ def analyze(
     )
     if prompts.column and probe_options.get("features") is not None:
         raise InputError("--column and --features both define the features; give one")
+    if models[1:] and probe_options.get("keep_circuit") is not None:
+        raise InputError(f"--keep-circuit writes one model's circuit; {len(models)} are given")
     prompts.check()
     how = loading.load_options()
     named = ctx.meta.get("analyses", {})

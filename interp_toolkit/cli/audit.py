@@ -93,6 +93,13 @@ class TestFlags:
             metavar="quick|standard|thorough",
         ),
     ] = None
+    resume: Annotated[
+        str | None,
+        flag(
+            "Keep the answers to tested claims in this folder; the same command goes on.",
+            metavar="FOLDER",
+        ),
+    ] = None
     seal: Annotated[
         str | None,
         flag(
@@ -180,6 +187,7 @@ def audit(
             effort=effort,
             memory=test.memory,
             progress=say,
+            resume=test.resume,
         )
 
     outputs.run(work)

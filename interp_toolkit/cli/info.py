@@ -222,6 +222,23 @@ def show(
     from rich.text import Text
 
     from interp_toolkit.cli.descriptions import description
+
+    bare_name = name.removeprefix("toy:")
+    console = Console(highlight=False)
+    for group in groups_with(name):
+        entry = description(group, bare_name)
+        title = Text.assemble((f"{group[:-1]} {bare_name}", "bold"), f"  {entry.summary}")
+        console.print(title, soft_wrap=True)
+        if entry.source:
+            console.print(Text(f"source: {entry.source}", style="dim"), soft_wrap=True)
+        for line in _examples(group, bare_name):
+            console.print(Text(f"  {line}"), soft_wrap=True)
+        for heading, rows in entry.tables:
+            _table(console, heading, rows)
+
+
+def groups_with(name: str) -> list[Group]:
+    """The groups that have an entry of this name; raises InputError if there is none."""
     from interp_toolkit.registry import names
 
     bare_name = name.removeprefix("toy:")
@@ -235,17 +252,7 @@ def show(
         near = suggestion(bare_name, every)
         hint = near if "did you mean" in near else "; see interp list"
         raise InputError(f"nothing is called {name!r}{hint}")
-    console = Console(highlight=False)
-    for group in groups:
-        entry = description(group, bare_name)
-        title = Text.assemble((f"{group[:-1]} {bare_name}", "bold"), f"  {entry.summary}")
-        console.print(title, soft_wrap=True)
-        if entry.source:
-            console.print(Text(f"source: {entry.source}", style="dim"), soft_wrap=True)
-        for line in _examples(group, bare_name):
-            console.print(Text(f"  {line}"), soft_wrap=True)
-        for heading, rows in entry.tables:
-            _table(console, heading, rows)
+    return groups
 
 
 def _examples(group: Group, name: str) -> list[str]:

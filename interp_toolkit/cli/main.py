@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit._version import __version__
-from interp_toolkit.cli import analyze, audit, compare, doctor, info, train
+from interp_toolkit.cli import analyze, audit, compare, doctor, info, mcp, train
 from interp_toolkit.cli.flags import grouped
 from interp_toolkit.cli.probe_flags import ProbeCommand, with_probes
 from interp_toolkit.errors import InputError, printable, reason_of, shortened
@@ -61,6 +61,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "list": info.list_names,
     "info": info.info,
     "show": info.show,
+    "mcp": mcp.mcp,
 }
 _PLUGINS = load_all("commands")
 for _name in sorted(_PLUGINS.keys() & {"analyze", *_COMMANDS}):

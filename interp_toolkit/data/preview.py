@@ -16,6 +16,7 @@ from interp_toolkit.data.cells import PromptTable, short
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.schema import Plan
 from interp_toolkit.data.text.tokenization import Tokenizer
+from interp_toolkit.formatting import listed
 
 SHOWN = 3  # rows in `FeatureData.reading`
 _SHOWN_TOKENS = 8  # of a prompt, its last ones
@@ -103,9 +104,8 @@ def feature_notes(data: FeatureData) -> list[str]:
 
 def _named(data: FeatureData, columns: Iterable[Any]) -> str:
     names = [repr(data.names[k]) for k in columns]
-    rest = f" and {len(names) - 3} more" if len(names) > 3 else ""
     start, verb = ("features", "are") if len(names) > 1 else ("feature", "is")
-    return f"{start} {', '.join(names[:3])}{rest} {verb}"
+    return f"{start} {listed(names)} {verb}"
 
 
 def _auroc(lengths: np.ndarray, on: np.ndarray) -> float:

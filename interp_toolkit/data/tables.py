@@ -241,7 +241,7 @@ def _complete(table: PromptTable, plan: Plan, left: _Left) -> PromptTable:
             raise table.refuse(lacking[0], name, f"is missing ({part}); fill or remove these rows")
     for name in (name for name in answers if name is not None):
         for row, value in enumerate(table.columns[name].values):
-            if _is_no_answer(value):
+            if _is_no_answer(value, plan.answer_ids):
                 left.add("answer", table, row, f"{table.cell(row, name)} is no value")
     if not left.numbers:
         return table
@@ -258,8 +258,10 @@ def _lacks(plan: Plan, name: str, value: Any) -> bool:
     return kind_of(value) == "missing"
 
 
-def _is_no_answer(value: Any) -> bool:
-    return value in NO_ANSWER if isinstance(value, str) else kind_of(value) == "missing"
+def _is_no_answer(value: Any, ids: bool) -> bool:
+    """Whether a cell holds no answer; among texts, a word such as "none" may be one."""
+    words = isinstance(value, str) and not ids
+    return value in NO_ANSWER if words else kind_of(value) == "missing"
 
 
 def _tokens(

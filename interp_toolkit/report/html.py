@@ -9,8 +9,9 @@ names its own in every case. Numbers are numbers; missing and non-finite values 
 NaN. The schema is `docs/results.schema.json`.
 
 *HTML*: the verdict, figures, evidence and provenance of each result. The page is `page.html`
-(jinja2, everything escaped) with `page.css`, `page.js`, plotly.js and the results' JSON inside. A
-page with a plot takes 4.8 MB, nearly all of it plotly.js, which pages without plots leave out. It
+(jinja2, everything escaped) with `page.css`, `page.js`, plotly.js and the results' JSON inside.
+plotly.js is compressed (0.7 MB): its cartesian bundle, a file of this package, or all of it (2 MB,
+from plotly) where a figure has another kind of trace. Pages without plots leave it out. A page
 needs no network and cannot use one: its content security policy allows no request and runs only
 the scripts whose hashes the page lists, so that no content of a result could run even if escaping
 failed. The same results give the same bytes.
@@ -22,6 +23,7 @@ plots as plotly's template; a figure's own settings take precedence.
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import os
@@ -30,6 +32,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
@@ -41,6 +44,7 @@ from plotly.offline import get_plotlyjs
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError, reason_of, takes
 from interp_toolkit.files import replacing
+from interp_toolkit.formatting import listed
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.report import format
 from interp_toolkit.report.format import (
@@ -48,6 +52,7 @@ from interp_toolkit.report.format import (
     evidence_of,
     format_column,
     format_value,
+    is_number,
     is_numeric,
     legend,
     model_name,
@@ -130,9 +135,28 @@ def write_json(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
 _IDENTIFIER = re.compile(r"(?=.*[._:/])[A-Za-z/][\w.:/*\[\]-]*|[0-9a-f]{32,}")
 #: plotly's traces that compile code (which the page's policy forbids) or fetch maps
 UNSUPPORTED_TRACES = re.compile(r".*gl|splom|parcoords|.*geo|.*map(box)?|choropleth.*")
+#: plotly.js 4.1.1, npm's plotly.js-cartesian-dist-min, by gzip; its license is plotly-license.txt
+CARTESIAN_BUNDLE = "plotly-cartesian.min.js.gz"
+CARTESIAN_TRACES = frozenset(
+    [
+        "bar",
+        "box",
+        "contour",
+        "heatmap",
+        "histogram",
+        "histogram2d",
+        "histogram2dcontour",
+        "image",
+        "pie",
+        "scatter",
+        "scatterternary",
+        "violin",
+    ]
+)
 # In prose, an underscore distinguishes a hook's name from `e.g.` and `and/or`. The second
 # alternative is a number with an exponent, which a browser would break after its minus.
 _IN_PROSE = re.compile(r"(\w[\w.:/*\[\]-]*_[\w.:/*\[\]-]*\w|\d[\d.]*e[+-]?\d+)")
+UNBROKEN = 16  # characters of a cell that are not broken over lines, such as an edge's name
 NAMED = 4  # models in a page's title
 MOST_TABLES = 2  # up to this many results, main tables are expanded; otherwise collapsed
 _NAME, _NUMBER = Markup("<code>{}</code>"), Markup('<span class="whole">{}</span>')
@@ -189,14 +213,13 @@ def to_html(results: Sequence[Result]) -> str:
     of_results = [result.figures() for result in results]
     figures = [jsonable(figure) for figure in [*beside_figures, *chain(*of_results)]]
     *before, _ = accumulate(map(len, of_results), initial=len(beside_figures))  # each result's
-    for trace in (trace for figure in figures for trace in figure["data"]):
-        kind = str(trace.get("type", "scatter"))
+    kinds = {str(trace.get("type", "scatter")) for f in figures for trace in f["data"]}
+    for kind in sorted(kinds):
         if UNSUPPORTED_TRACES.fullmatch(kind) and kind not in ("heatmap", "treemap"):
             raise ValueError(f"a page without network cannot draw a {kind} trace")
-    scripts = {
-        "plotly": script_text(get_plotlyjs()) if figures else "",
-        "page": script_text(_source("page.js")),
-    }
+    plotly = _plotly(kinds <= CARTESIAN_TRACES) if figures else b""
+    script = script_text(_source("page.js"))
+    hashed = [script.encode(), *([gzip.decompress(plotly)] if plotly else [])]
     return (
         environment()
         .get_template("page.html")
@@ -213,8 +236,9 @@ def to_html(results: Sequence[Result]) -> str:
             links=[_links(*each) for each in zip(of_results, before, strict=True)],
             version=__version__,
             css=Markup(_source("page.css")),
-            scripts=scripts,
-            script_hashes=[_hash(text) for text in scripts.values() if text],
+            script=script,
+            plotly=base64.b64encode(plotly).decode(),
+            script_hashes=[_hash(source) for source in hashed],
             figures=[{"data": f["data"], "layout": f["layout"]} for f in figures],
             colors=[*CLASS_COLORS, NEUTRAL],
             legend=legend(results),
@@ -231,8 +255,7 @@ def _links(figures: Sequence[Figure], before: int) -> dict[str, int]:
 
 def _title(models: Sequence[str]) -> str:
     """The models of a page; if there are many, the first ones and the number of others."""
-    more = len(models) - NAMED
-    return ", ".join(models[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    return listed(models, NAMED)
 
 
 def script_text(source: str) -> Markup:
@@ -244,8 +267,17 @@ def script_text(source: str) -> Markup:
     return Markup(re.sub(r"</(?=script)", r"<\\/", source, flags=re.IGNORECASE))
 
 
-def _hash(script: str) -> str:
-    digest = hashlib.sha256(script.encode()).digest()
+@cache
+def _plotly(cartesian: bool) -> bytes:
+    """plotly.js, compressed by gzip: the cartesian bundle, or with all traces."""
+    if cartesian:
+        return files("interp_toolkit").joinpath("report", CARTESIAN_BUNDLE).read_bytes()
+    source = get_plotlyjs().replace("\r\n", "\n").replace("\r", "\n")
+    return gzip.compress(source.encode(), mtime=0)
+
+
+def _hash(script: bytes) -> str:
+    digest = hashlib.sha256(script).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
@@ -309,7 +341,10 @@ def grid(table: Table) -> Grid:
             (
                 "highlight" if r in table.highlight else "",
                 [
-                    Cell(texts[c][r], " ".join(filter(None, (styles[c], _style(row[c])))))
+                    Cell(
+                        texts[c][r],
+                        " ".join(filter(None, (styles[c], _style(row[c], texts[c][r])))),
+                    )
                     for c in range(len(row))
                 ],
             )
@@ -318,8 +353,10 @@ def grid(table: Table) -> Grid:
     )
 
 
-def _style(value: Any) -> str:
+def _style(value: Any, text: str) -> str:
     tone = tone_of(value)
     if tone:
         return f"outcome {tone}"
-    return "identifier" if is_identifier(value) else ""
+    if is_identifier(value):
+        return "identifier"
+    return "whole" if len(text) <= UNBROKEN and not is_number(value) else ""

@@ -1,5 +1,5 @@
-// The page's behaviour: draws the figures that are in sight, in the page's theme; sorts, filters and
-// copies tables; prints; saves the JSON.
+// The page's behaviour: unpacks plotly.js; draws the figures that are in sight, in the page's theme
+// and as wide as their texts need; sorts, filters and copies tables; prints; saves the JSON.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -16,7 +16,7 @@
   const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : systemDark.matches);
 
   // What a figure leaves unset, in the page's own colours; what it sets itself comes first.
-  function template() {
+  function template(narrow) {
     const style = getComputedStyle(root);
     const color = (name) => style.getPropertyValue(`--${name}`).trim();
     const axis = {
@@ -26,15 +26,17 @@
     const axis3d = { ...axis, backgroundcolor: "rgba(0,0,0,0)", showspikes: false };
     delete axis3d.automargin;
     axis3d.title = { font: { size: 13 } };
-    const scale = { colorscale: "Cividis", colorbar: { outlinewidth: 0 } };
+    const colorbar = { outlinewidth: 0, title: { side: "right" }, thickness: narrow ? 14 : 24 };
+    const scale = { colorscale: "Cividis", colorbar };
     return {
       data: { heatmap: [scale], surface: [scale] },
       layout: {
         paper_bgcolor: color("paper"), plot_bgcolor: "rgba(0,0,0,0)", colorway,
         font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: color("ink") },
-        margin: { t: 48, r: 16, b: 48, l: 56 },
+        margin: { t: narrow ? 72 : 48, r: 16, b: 48, l: 56 },
         xaxis: axis, yaxis: axis, scene: { xaxis: axis3d, yaxis: axis3d, zaxis: axis3d },
-        legend: { orientation: "h", x: 0, y: 0.99, yref: "container", yanchor: "top",
+        // of a narrow plot below its buttons, of others beside them
+        legend: { orientation: "h", x: 0, y: narrow ? 0.92 : 0.99, yref: "container", yanchor: "top",
                   bgcolor: "rgba(0,0,0,0)" },
         hoverlabel: { bgcolor: color("paper"), bordercolor: color("faint"),
                       font: { color: color("ink") } },
@@ -49,17 +51,78 @@
     click: (plot) => Plotly.downloadImage(plot, { format: "svg", filename: "plot" }),
   };
   const config = () => ({
-    responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
+    displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
     modeBarButtons: [["toImage", { ...asVectors, icon: Plotly.Icons.disk }]],
   });
   const inSight = (plot) => !plot.closest("details:not([open])");
+  const NARROW = 480; // pixels
+  const WIDTHS = [480, 640, 800, 1000]; // of a plot whose texts do not fit into its box
+
   function draw(size = {}, among = plots) {
+    if (!globalThis.Plotly) return;
     among.filter(inSight).forEach((plot) => { // the others are drawn when their group is opened
-      const given = figures[plots.indexOf(plot)];
-      const { data, layout } = structuredClone(given); // plotly writes into what it is given
-      const settings = { template: template(), uirevision: "kept", ...size };
-      Plotly.react(plot, data, { ...layout, ...settings }, config());
+      const space = plot.clientWidth;
+      const widths = size.width ? [size.width] : [space, ...WIDTHS.filter((width) => width > space)];
+      for (const width of widths) {
+        const given = figures[plots.indexOf(plot)];
+        const { data, layout } = structuredClone(given); // plotly writes into what it is given
+        const settings = { template: template(width < NARROW), uirevision: "kept", width };
+        Plotly.react(plot, data, { ...layout, ...settings }, config());
+        if (!crowded(plot)) break;
+      }
+      const scrolls = plot.scrollWidth > plot.clientWidth + 1;
+      if (scrolls) plot.tabIndex = 0; // by keyboard as well
+      else plot.removeAttribute("tabindex");
     });
+  }
+
+  // Whether texts of a plot lie outside it, or headings and legend entries on one another.
+  function crowded(plot) {
+    const svg = plot.querySelector(".main-svg");
+    if (!svg) return false;
+    const of = (selector) => [...plot.querySelectorAll(selector)]
+      .map((text) => text.getBoundingClientRect()).filter((box) => box.width > 0);
+    const edge = svg.getBoundingClientRect();
+    const outside = (box) => box.left < edge.left - 1 || box.right > edge.right + 1;
+    const headings = of(".annotation-text");
+    const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+      && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+    return of("svg text:not(.scatterlayer *)").some(outside) // points' names leave by zooming
+      || headings.some((a, i) => headings.slice(i + 1).some((b) => meet(a, b)));
+  }
+
+  // What a narrow window changes; plotly's own way would keep a width that was set.
+  let resized = null;
+  let drawnWidth = innerWidth;
+  addEventListener("resize", () => {
+    clearTimeout(resized);
+    resized = setTimeout(() => {
+      if (innerWidth === drawnWidth || before !== null) return; // a phone's bars come and go
+      drawnWidth = innerWidth;
+      draw();
+    }, 150);
+  });
+
+  // plotly.js is in the page by gzip and base64, and runs since the page's policy lists its hash.
+  async function unpack() {
+    const packed = document.getElementById("plotly");
+    if (!packed) return;
+    try {
+      const bytes = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
+      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+      const script = document.createElement("script");
+      script.textContent = await new Response(stream).text();
+      document.head.append(script);
+      if (!globalThis.Plotly) throw new Error("plotly.js did not run");
+      draw();
+    } catch (error) {
+      console.error(error);
+      plots.forEach((plot) => {
+        plot.className = "plot undrawn";
+        plot.textContent = "This browser cannot draw the figure (it needs DecompressionStream, in "
+          + "browsers since 2023). Its numbers are in the tables and in the JSON below.";
+      });
+    }
   }
   document.addEventListener("toggle", (event) => {
     const opened = event.target.open && before === null;
@@ -109,7 +172,6 @@
     else delete root.dataset.theme;
     before = null;
     applyTheme();
-    plots.filter(inSight).forEach((plot) => Plotly.Plots.resize(plot));
   });
 
   // Tables: a click on a heading sorts, by number where all are numbers, what is missing last; a
@@ -192,8 +254,25 @@
       copy.textContent = done ? "Copied" : "Not copied";
       setTimeout(() => { copy.textContent = "Copy"; }, 2000);
     });
-    tools.append(copy);
+    const more = document.createElement("span");
+    more.className = "more";
+    tools.append(more, copy);
     box.before(tools);
+    const headings = [...table.querySelectorAll("thead th")];
+    const stays = headings.find((heading) => heading.matches(".deciding"));
+    const count = () => { // columns that end behind the box's edge, or behind the column that stays
+      const edge = box.getBoundingClientRect().right;
+      const cover = stays && stays.getBoundingClientRect();
+      const hidden = headings.slice(1).filter((heading) => {
+        const { left, right } = heading.getBoundingClientRect();
+        const covered = cover && heading !== stays && right > cover.left + 2 && left < cover.right - 2;
+        return heading !== stays && (right > edge + 2 || covered);
+      });
+      more.textContent = hidden.length
+        ? `${hidden.length} more column${hidden.length > 1 ? "s" : ""} →` : "";
+    };
+    box.addEventListener("scroll", count, { passive: true });
+    new ResizeObserver(count).observe(box);
   }
   document.querySelectorAll(".table").forEach(addTools);
 
@@ -209,4 +288,5 @@
   themeButton.hidden = false;
   saveButton.hidden = false;
   applyTheme();
+  unpack();
 })();

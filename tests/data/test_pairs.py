@@ -237,3 +237,13 @@ def test_corrupted_rows_of_an_npz_are_as_the_tokens(tmp_path, texts):
     np.savez(path, tokens=[[1, 2]], answers=[1], corrupted=[[1, 2, 3]])
     with pytest.raises(InputError, match=r"\[1, 2\]", check=texts):
         read_data(path)
+
+
+@pytest.mark.parametrize("empty", ["NA", "", "null", "nan"])
+def test_a_row_of_ids_without_an_answer_is_left_out_and_counted(tmp_path, empty):
+    path = tmp_path / "ids.csv"
+    lines = [f"1 2 3 {n},{empty if n == 2 else n}" for n in range(6)]
+    path.write_text("\n".join(["tokens,answer", *lines]))
+    data = read_data(path)
+    assert data.answers[:, 0].tolist() == [0, 1, 3, 4, 5]
+    assert any("1 of 6 prompts" in line for line in data.reading)

@@ -156,7 +156,7 @@ def test_whole_words_of_names_hold_out_and_are_told(tmp_path: Path, texts) -> No
     texts(said)
     write(tmp_path, "test/z.txt", ["z"])
     split(find_texts(str(tmp_path)), 0, said.append)
-    assert said[1].endswith("wiki.test.tokens and 1 more")
+    assert said[1].endswith("wiki.test.tokens, wiki.valid.txt")
 
 
 def test_a_hub_that_cannot_be_reached_is_said_at_once(

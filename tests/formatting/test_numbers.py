@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interp_toolkit.formatting import equals_p, p_cell, percent, percent_ci, with_ci
+from interp_toolkit.formatting import equals_p, listed, p_cell, percent, percent_ci, with_ci
 from interp_toolkit.stats import Share
 
 
@@ -34,3 +34,15 @@ def test_a_p_value_below_the_bound_is_a_bound(p: float, said: str) -> None:
 
 def test_cells_show_the_same_bound_and_keep_other_values() -> None:
     assert [p_cell(p) for p in (0.0, 0.03, None)] == ["< 1e-10", 0.03, None]
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_a_list_never_hides_a_single_name(most):
+    for count in range(1, 8):
+        names = [f"L0H{n}" for n in range(count)]
+        text = listed(names, most)
+        shown = [name for name in names if name in text]
+        hidden = count - len(shown)
+        assert hidden != 1
+        assert shown == names[: len(shown)]
+        assert (f"{hidden} more" in text) == (hidden > 0)

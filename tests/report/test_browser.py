@@ -437,6 +437,92 @@ def test_the_page_never_scrolls_sideways(opened, width):
         opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+# What lies outside the page or its plot without a box that scrolls, and headings on one another.
+MISPLACED = """
+const misplaced = [];
+const page = document.documentElement.clientWidth;
+const scrolls = (element) => {
+  for (let e = element; e && e !== document.body; e = e.parentElement) {
+    if (["auto", "scroll"].includes(getComputedStyle(e).overflowX)) return true;
+  }
+  return false;
+};
+const name = (e) => `${e.tagName} ${e.textContent.trim().slice(0, 40)}`;
+for (const element of document.body.querySelectorAll("*:not(.plot *, svg, svg *)")) {
+  const box = element.getBoundingClientRect();
+  if (box.width && (box.left < -1 || box.right > page + 1) && !scrolls(element)) {
+    misplaced.push(["off the page", name(element)]);
+  }
+}
+for (const plot of document.querySelectorAll(".plot")) {
+  const edge = plot.querySelector(".main-svg").getBoundingClientRect();
+  const boxes = [...plot.querySelectorAll("svg text")].map((e) => [e, e.getBoundingClientRect()])
+    .filter(([, box]) => box.width);
+  for (const [text, box] of boxes) {
+    if (box.left < edge.left - 1 || box.right > edge.right + 1
+      || box.top < edge.top - 1 || box.bottom > edge.bottom + 1) {
+      misplaced.push([`clipped in ${plot.id}`, name(text)]);
+    }
+  }
+  const headings = boxes.filter(([text]) => text.matches(".annotation-text"));
+  headings.forEach(([a, p], i) => headings.slice(i + 1).forEach(([b, q]) => {
+    const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+    const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+    if (across > 1 && down > 3) misplaced.push([name(a), `on ${name(b)}`]);
+  }));
+}
+return misplaced;
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize(
+    ("toy", "probes"),
+    [
+        ("toy:induction", ("heads", "circuit", "patching", "logit-attribution")),
+        ("toy:xor-2head", ("xor",)),
+        ("toy:uand", ("uand",)),
+    ],
+)
+def test_nothing_is_clipped_or_off_the_page(driver, tmp_path, analyzed, toy, probes, width):
+    path = tmp_path / "toys.html"
+    write_report([analyzed(toy, probe) for probe in probes], path)
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        open_page(driver, path.as_uri())
+        open_groups(driver)
+        assert driver.execute_script(MISPLACED) == []
+        wide = "filter((box) => box.scrollWidth > box.clientWidth + 1)"
+        boxes = driver.execute_script(f"return [...document.querySelectorAll('.table')].{wide}")
+        if width == 390:
+            assert boxes  # they scroll, and say so
+        for box in boxes:
+            tools = driver.execute_script("return arguments[0].previousElementSibling", box)
+            count = tools.find_element("css selector", ".more")
+            assert int(count.text.split()[0]) > 0
+            driver.execute_script("arguments[0].scrollLeft = arguments[0].scrollWidth", box)
+            wait_for(lambda count=count: count.text == "")
+        assert complaints(driver) == []
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_without_decompression_the_page_tells_so_and_keeps_its_tables(driver, opened):
+    hide = {"source": "delete globalThis.DecompressionStream;"}
+    script = driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", hide)
+    try:
+        driver.get(driver.current_url)
+        wait_for(lambda: driver.find_elements("css selector", ".plot.undrawn"))
+        assert len(driver.find_elements("css selector", ".plot.undrawn")) == 3
+        assert driver.find_element("css selector", "#result-2 .table .sort").is_displayed()
+    finally:
+        removed = {"identifier": script["identifier"]}
+        driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", removed)
+        driver.get_log("browser")
+
+
 def test_the_numbers_can_be_saved(opened, tmp_path, separable, not_separable):
     folder = tmp_path / "saved"
     folder.mkdir()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -180,7 +181,7 @@ def test_tables_have_scoped_headings_right_aligned_numbers_and_the_row_in_questi
     assert [cell.attributes.get("class") for cell in rows[1].children] == [
         "identifier",
         "number",
-        None,
+        "whole",
         "deciding outcome yes",
         "number",
         "number",
@@ -249,13 +250,13 @@ def test_the_policy_allows_these_scripts_and_no_network(page):
     assert directives["default-src"] == "'none'"
     assert directives["img-src"] == "data: blob:"
     assert "connect-src" not in directives  # so that default-src holds for it
-    scripts = [s for s in page.all("script") if s.attributes.get("type") is None]
+    [script] = [s for s in page.all("script") if s.attributes.get("type") is None]
+    packed = base64.b64decode("".join(page.by_id("plotly").pieces))
     hashes = [
-        base64.b64encode(hashlib.sha256("".join(s.pieces).encode()).digest()).decode()
-        for s in scripts
+        base64.b64encode(hashlib.sha256(source).digest()).decode()
+        for source in ("".join(script.pieces).encode(), gzip.decompress(packed))
     ]
     assert directives["script-src"].split() == [f"'sha256-{h}'" for h in hashes]
-    assert len(scripts) == 2
 
 
 def test_the_page_carries_all_its_numbers(page, separable, not_separable):
@@ -289,11 +290,33 @@ def test_a_hostile_string_is_shown_and_never_runs(hostile):
     assert figure["data"][0]["text"] == [HOSTILE]
 
 
-def test_a_page_weighs_what_plotly_does_and_one_without_plots_next_to_nothing(separable):
-    assert 1_000_000 < len(to_html([separable]).encode()) < 5_500_000
+def test_a_page_weighs_little_more_than_the_bundle_that_its_traces_need(separable):
+    flat = replace(separable, plots=[Figure("F", "c", [{"type": "scatter", "y": [1]}])])
+    deep = replace(separable, plots=[Figure("F", "c", [{"type": "mesh3d", "x": [1]}])])
     plain = replace(separable, plots=[])
-    assert len(to_html([plain]).encode()) < 30_000
+    sizes = [len(to_html([result]).encode()) for result in (plain, flat, deep)]
+    assert sizes[0] < 40_000
+    assert sizes[1] < sizes[0] + 700_000
+    assert 1_500_000 < sizes[2] < 2_200_000
     assert len(Page(to_html([plain])).all("script")) == 4
+
+
+@pytest.mark.slow
+def test_reports_of_toys_weigh_less_than_a_megabyte_and_a_half(analyzed):
+    probes = ("heads", "circuit", "patching", "logit-attribution")
+    page = to_html([analyzed("toy:induction", probe) for probe in probes])
+    assert 500_000 < len(page.encode()) < 1_500_000
+    assert len(to_html([analyzed("toy:xor-2head", "xor")]).encode()) < 800_000
+
+
+def test_the_small_bundle_has_the_traces_that_its_list_says_and_is_of_plotly_s_own_version():
+    source = gzip.decompress(html._plotly(cartesian=True)).decode()
+    everything = gzip.decompress(html._plotly(cartesian=False)).decode()
+    version = re.compile(r"plotly\.js (?:\(cartesian - minified\) )?v(\d+)\.")
+    assert version.search(source)[1] == version.search(everything)[1]  # the major one
+    named = re.compile(r'moduleType:"trace",name:"(\w+)"')
+    assert set(named.findall(source)) == html.CARTESIAN_TRACES
+    assert set(named.findall(everything)) > html.CARTESIAN_TRACES
 
 
 def test_the_same_results_give_the_same_bytes(separable, tmp_path):

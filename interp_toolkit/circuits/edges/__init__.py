@@ -11,4 +11,5 @@
 - `graph`: the circuit as a networkx graph, and as files
 - `exchange`: the graph in the formats of auto-circuit and Neuronpedia
 - `run`: a model with only some edges intact, for other code
+- `reduced`: a circuit as a model of its own
 """

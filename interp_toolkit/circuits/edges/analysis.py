@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import networkx as nx
 from pydantic import Field
@@ -47,6 +47,7 @@ from interp_toolkit.circuits.edges.graph import (
 from interp_toolkit.circuits.edges.passes.ablation_value import WORDS
 from interp_toolkit.circuits.edges.passes.attribution import patching_figure
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.reduced import check_reducible, circuit_model
 from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.wiring import Node
@@ -59,8 +60,9 @@ from interp_toolkit.evidence import Verdict, equivalence_status, left_open, only
 from interp_toolkit.finding import Finding, Run, analysis, column, records, table_of
 from interp_toolkit.formatting import capital, listed, p_cell, percent, percent_ci
 from interp_toolkit.models.about.info import token_words
-from interp_toolkit.models.about.record import digest_of_tokens
-from interp_toolkit.options import Options
+from interp_toolkit.models.about.record import digest_of_tokens, record_of
+from interp_toolkit.models.loading.formats.checkpoint import check_model_file, save
+from interp_toolkit.options import Flag, Options
 from interp_toolkit.results import Evidence, Provenance, Table
 from interp_toolkit.stats import COVERAGE, Share
 
@@ -81,6 +83,10 @@ class CircuitOptions(Options):
         None,
         description="Metric: logit-difference, log-probability or kl; default: chosen by the "
         "prompts' columns.",
+    )
+    keep_circuit: Annotated[str | None, Flag(metavar="FILE")] = Field(
+        None,
+        description="Write the circuit as a model, to a .safetensors or .pt file that load reads.",
     )
 
 
@@ -270,13 +276,20 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
         InputError: as `composition_graph`; prompts of different lengths.
     """
     model, data, options = run.model, run.data, run.options
+    if options.keep_circuit is not None:  # before the work
+        check_reducible(model)
+        check_model_file(options.keep_circuit)
+        source = record_of(model).path
+        if source is not None and Path(options.keep_circuit).resolve() == Path(source):
+            raise InputError(f"keep_circuit {options.keep_circuit} is the model: give another file")
     user_prompts = None if data is None else prompts_from_data(data, model)
     prompts = circuit_prompts(model, user_prompts, run.seed)
     n_user_prompts, prompts = len(prompts), different_prompts(model, prompts)
     sha256 = digest_of_tokens(prompts.tokens) if data is None else data.digest()
     about = run.provenance(source=prompts.source, rows=n_user_prompts, sha256=sha256)
+    recorded = {name: v for name, v in about.settings.items() if name != "keep_circuit"}
     about = dataclasses.replace(
-        about, settings={**about.settings, "share": SHARE, "effort": options.effort}
+        about, settings={**recorded, "share": SHARE, "effort": options.effort}
     )
     circuit = find_circuit(
         model,
@@ -300,6 +313,13 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
     ]
     if len(prompts) < n_user_prompts:
         notes.append(f"{n_user_prompts - len(prompts)} prompts are duplicates and are not counted")
+    if options.keep_circuit is not None and circuit.included:
+        chosen = [effect.edge for effect in circuit.included]
+        reduced = circuit_model(model, prompts, chosen, memory=run.memory)
+        save(reduced, options.keep_circuit)
+        notes.append(f"the circuit is kept in {Path(options.keep_circuit).name}, as a model")
+    elif options.keep_circuit is not None:
+        notes.append("no circuit is kept, as none was chosen")
     figures = []
     if circuit.included:
         figures.append(circuit_figure(graph))

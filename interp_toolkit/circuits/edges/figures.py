@@ -20,6 +20,7 @@ from interp_toolkit.results import Figure
 
 MOST_EDGES = 80  # drawn; more make a picture that shows nothing
 DEEP = 8  # layers beyond which those without a node are left out
+BESIDE = 0.2  # room for the names of outer nodes, as a fraction of the width
 LINE_HEIGHT = 36  # pixels, of a deep model's layer
 WIDEST, NARROWEST = 7.0, 1.0
 DASHES = {"q": "dot", "k": "dash", "v": "solid", "": "solid"}
@@ -48,7 +49,9 @@ def circuit_figure(graph: nx.DiGraph) -> Figure:
     data += [_middles(middles), _nodes(shown, coordinates)]
     left_out = len(lines) - MOST_EDGES
     caption = (
-        "L1H0: head 0 of layer 1; MLP1: its MLP. Width: the effect of ablating only this edge; "
+        "L1H0: head 0 of layer 1"
+        + ("; MLP1: its MLP" if any(n["kind"] == "mlp" for n in shown.nodes.values()) else "")
+        + ". Width: the effect of ablating only this edge; "
         "dotted: read by the query, dashed: by the key, solid: by the value, an MLP or the "
         "logits."
         + (
@@ -63,7 +66,10 @@ def circuit_figure(graph: nx.DiGraph) -> Figure:
         )
     )
     up = plots.axis("layer") | plots.BARE | plots.ticks(levels.values(), map(str, levels))
-    layout = plots.layout({"visible": False}, up) | plots.NO_LEGEND | {"hovermode": "closest"}
+    across = [x for x, _ in [*coordinates.values(), *(point for point, _ in middles)]]
+    beside = max(0.5, BESIDE * (max(across) - min(across)))
+    span = {"visible": False, "range": [min(across) - beside, max(across) + beside]}
+    layout = plots.layout(span, up) | plots.NO_LEGEND | {"hovermode": "closest"}
     if graph.graph["cfg"]["n_layers"] > DEEP:
         layout |= {"height": LINE_HEIGHT * (len(levels) + 4)}
     return Figure("Circuit", caption, data, layout)
@@ -194,7 +200,10 @@ def _nodes(graph: nx.DiGraph, coordinates: dict[str, Point]) -> plots.Part:
         symbol=[symbols[node["kind"]] for node in graph.nodes.values()],
         size=14,
     )
-    sides = [f"{'bottom' if name == 'input' else 'top'} right" for name in graph]
+    sides = [  # away from the edges, which lie between the nodes
+        f"{'bottom' if name == 'input' else 'top'} {'left' if x < 0 else 'right'}"
+        for name, (x, _) in ((name, coordinates[name]) for name in graph)
+    ]
     return (
         marks | plots.labels(list(graph), sides) | plots.hover("%{text}<br>%{customdata}", effects)
     )

@@ -60,7 +60,7 @@ def run_edges(
     prompts = prompts if isinstance(prompts, Prompts) else prompts_from_tokens(prompts, model)
     engine = PatchedModel(model)
     engine.check_on(prompts.tokens[:1])
-    chosen = _edges(engine.wiring.edges, edges)
+    chosen = edges_named(engine.wiring.edges, edges)
     kind = kinds_for(prompts)[0] if ablation is None else ablation
     if kind not in kinds_for(prompts):
         raise InputError(f"ablation is {kind!r}; give one of {', '.join(kinds_for(prompts))}")
@@ -78,7 +78,7 @@ def run_edges(
     return torch.cat(parts)
 
 
-def _edges(all_edges: Collection[Edge], named: Iterable[str | Edge]) -> list[Edge]:
+def edges_named(all_edges: Collection[Edge], named: Iterable[str | Edge]) -> list[Edge]:
     """The edges of these names; raises InputError for one that the model does not have."""
     by_name = {name: edge for edge in all_edges for name in (edge.name, edge.eap_name)}
     chosen: dict[Edge, None] = {}

@@ -136,7 +136,7 @@ def selected(
 
     wiring = trial.engine.wiring
     n_nodes = len(wiring.writers) - 1
-    at_most = most_trials(FEWEST_NODES, n_nodes) + most_trials(FEWEST_EDGES, len(trial.edges))
+    at_most = trials_at_most(n_nodes, len(trial.edges))
     nodes, by_nodes = least_enough(
         lambda n: keeps(Selection(wiring, n, None)), FEWEST_NODES, n_nodes, NODES_KEEP
     )
@@ -145,6 +145,11 @@ def selected(
         lambda n: keeps(Selection(wiring, nodes, n)), FEWEST_EDGES, n_between, EDGES_KEEP
     )
     return Selection(wiring, nodes, edges), by_nodes, by_edges
+
+
+def trials_at_most(n_nodes: int, n_edges: int) -> int:
+    """The largest number of circuits that `selected` tries."""
+    return most_trials(FEWEST_NODES, n_nodes) + most_trials(FEWEST_EDGES, n_edges)
 
 
 def most_trials(fewest: int, most: int) -> int:

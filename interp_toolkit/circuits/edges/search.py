@@ -58,7 +58,7 @@ from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.circuits.metrics.task import TaskCheck, metric_for
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import ANY_EFFECT, Control, effect_status, untested
-from interp_toolkit.formatting import percent
+from interp_toolkit.formatting import Stages, percent
 from interp_toolkit.models.features.samples import equal_inputs, equal_up_to
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.running.stages import Store, not_stored
@@ -318,6 +318,8 @@ def find_circuit(
     engine = PatchedModel(model)
     limit = parse_memory(memory)
     prompts_at_once(engine, prompts.n_pos, limit)  # raises before anything is computed
+    stages = Stages(progress, stage_costs(engine, effort))
+    progress = stages.begin("task")
     progress("checking task performance")
     judged_by, task_check = metric_for(model, prompts, memory, metric=metric)
     progress("running the intact model")
@@ -345,23 +347,51 @@ def find_circuit(
 
     def tested(choice: _Choice, budget: Budget) -> Circuit:
         trials, chosen_on = (choosing, judging), equal_inputs(groups[halves[0].numpy(), None])
-        return _tested(circuit, trials, choice, prompts, chosen_on, budget, seed, progress)
+        return _tested(circuit, trials, choice, prompts, chosen_on, budget, seed, stages)
 
     values = intact, all_ablated
     if effort != "quick" and len(engine.wiring.edges) <= MANY:
+        one_by_one = stages.begin("edges one by one")
         return tested(
-            _exhaustive(choosing, values, level, max_edges, judged_by, progress), THOROUGH
+            _exhaustive(choosing, values, level, max_edges, judged_by, one_by_one), THOROUGH
         )
     budget = BUDGETS[effort]
-    scores = choosing.attributions(STEPS, progress)  # before passes are held for what follows
+    scores = choosing.attributions(
+        STEPS, stages.begin("attribution")
+    )  # before passes are held for what follows
     nothing = Measured(np.empty(0, dtype=int), np.empty((len(intact), 0)))
     estimates = described(choosing.edges, scores.mean(0), nothing, (), test=False)
     with early(replace(circuit, edges=estimates)):
         unseen = judged_by.unseen
         choice = _screened(
-            choosing, scores, prompts, values, budget, max_edges, seed, progress, unseen=unseen
+            choosing, scores, prompts, values, budget, max_edges, seed, stages, unseen=unseen
         )
         return tested(choice, budget)
+
+
+def stage_costs(engine: PatchedModel, effort: Effort) -> dict[str, float]:
+    """The stages of a search, with what each costs at most, in passes over half the prompts.
+
+    Measured on a language model: a circuit alone costs ALONE passes, an ablated edge or node less.
+    """
+    n_edges, n_nodes = len(engine.wiring.edges), len(engine.wiring.writers) - 1
+    few = effort != "quick" and n_edges <= MANY
+    budget = THOROUGH if few else BUDGETS[effort]
+    costs = {"task": 4.0}
+    if few:
+        costs["edges one by one"] = EDGE * n_edges
+    else:
+        costs["attribution"] = GRADED * STEPS
+        costs["circuit size"] = ALONE * screened.trials_at_most(n_nodes, n_edges)
+        costs["edges one by one"] = EDGE * (budget.ablated + budget.sample)
+    costs["nodes"] = NODE * budget.nodes
+    costs["held-out prompts"] = ALONE * (2 + 2 * budget.tested)
+    costs["other circuits"] = ALONE * budget.rivals
+    costs["other ablation values"] = 2 * ALONE * (bool(budget.values) + budget.chosen_with)
+    return {name: cost for name, cost in costs.items() if cost}
+
+
+ALONE, EDGE, NODE, GRADED = 1.2, 0.3, 0.5, 3.0  # passes
 
 
 def _tested(
@@ -372,7 +402,7 @@ def _tested(
     chosen_on: Int[np.ndarray, " row"],
     budget: Budget,
     seed: int,
-    progress: Progress,
+    stages: Stages,
 ) -> Circuit:
     """The circuit with what the chosen edges do: by themselves, and on the other prompts.
 
@@ -382,7 +412,8 @@ def _tested(
     judged_by, intact = circuit.metric, choosing.intact()
     circuit = replace(circuit, edges=choice.edges, screening=choice.screening, chosen=choice.chosen)
     edges = [e.edge for e in choice.edges if e.in_circuit]
-    progress("ablating the circuit's nodes")
+    progress = stages.begin("nodes" if budget.nodes else "held-out prompts")
+    progress("ablating the circuit's nodes" if budget.nodes else "running the circuit alone")
     circuit = replace(
         circuit,
         node_effects=_node_effects(
@@ -393,10 +424,11 @@ def _tested(
     choosing.release()
     circuit = replace(circuit, held_out=faithfulness(judging, edges))
     if edges:
-        checked = _checks(judging, edges, choice, prompts, chosen_on, budget, seed, progress)
+        checked = _checks(judging, edges, choice, prompts, chosen_on, budget, seed, stages)
         circuit = replace(circuit, checks=checked)
     judging.release()
     if budget.chosen_with and isinstance(judged_by, AnswerMetric):
+        progress = stages.begin("other ablation values")
         patching = patched_stream(choosing.engine, prompts, judged_by, choosing.memory, progress)
         circuit = replace(circuit, patching=patching)
     return circuit
@@ -489,16 +521,18 @@ def _screened(
     budget: Budget,
     max_edges: int,
     seed: int,
-    progress: Progress,
+    stages: Stages,
     *,
     unseen: float,
 ) -> _Choice:
     """Edges chosen by attribution; see `screened`."""
+    progress = stages.begin("circuit size")
     intact, all_ablated = values
     total = float((intact - all_ablated).mean())
     order = screened.ranked(scores)
     selection, *sizes = screened.selected(trial, scores, values, progress)
     most = min(max_edges, budget.ablated)
+    progress = stages.begin("edges one by one" if budget.ablated else "circuit size")
     in_order = screened.until_none_matters(trial, order, intact, total, most, progress)
     rest = order[len(in_order[0].edges) :]
     sampled = np.random.default_rng([seed, 4]).permutation(rest)[: budget.sample]
@@ -548,13 +582,15 @@ def _checks(
     groups: Int[np.ndarray, " row"],
     budget: Budget,
     seed: int,
-    progress: Progress,
+    stages: Stages,
 ) -> Checks:
     """The checks of the circuit, on held-out prompts."""
+    progress = stages.begin("held-out prompts")
     progress("running the model without the circuit")
     rest = checks.rest_of(trial, edges)
     tested, needed, idle = checks.minimality(trial, edges, seed, progress, budget.tested)
     again, alike = checks.stability(choice.select, groups, choice.chosen, trial.engine.wiring, seed)
+    progress = stages.begin("other circuits" if budget.rivals else "held-out prompts")
     progress("comparing with other circuits of the same size")
     exchanged, random = checks.rivals(trial, edges, seed, progress, budget.rivals)
     inside = set(edges)
@@ -565,6 +601,7 @@ def _checks(
     by_kind = {}
     trial.release()
     for kind in kinds_for(prompts)[1:] if budget.values else ():
+        progress = stages.begin("other ablation values")
         progress(f"with ablation value {kind}")
         by_kind[kind] = faithfulness(trial.with_ablation_value(kind), edges)
     return Checks(

@@ -439,6 +439,7 @@ def _knockout_runner(run: Run[Any], task: CircuitTask, scores: HeadScores) -> Kn
         memory=run.memory,
         seed=run.seed,
         progress=run.progress,
+        store=run.store,
     )
 
 

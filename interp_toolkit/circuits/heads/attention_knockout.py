@@ -54,6 +54,7 @@ from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import require_heads
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
+from interp_toolkit.models.running.stages import Store, not_stored, structured
 from interp_toolkit.models.running.streaming import position_sums
 from interp_toolkit.models.weights.parts import visible_pairs
 from interp_toolkit.models.weights.precision import at_least_single
@@ -89,6 +90,13 @@ class Knockout:
     beside: Knockout | None = None
 
     @property
+    def key(self) -> str:
+        """A text that is the same for equal knockouts in every process."""
+        sets = [sorted(map(tuple, part)) for part in (self.heads, self.elsewhere, self.output)]
+        beside = None if self.beside is None else self.beside.key
+        return f"{sets} {self.relation} {self.way} {beside}"
+
+    @property
     def layers(self) -> list[int]:
         """Layers that the knockout edits, in order."""
         return sorted({head.layer for part in self.parts for head in part.edited})
@@ -122,7 +130,9 @@ class KnockoutRunner:
         memory: memory limit.
         seed: seed of the controls.
         progress: called with a description of each step.
-        rows_run: number of prompts run so far; a pass through half the layers counts half.
+        store: keeps what was measured; see `models.running.stages`.
+        rows_run: number of prompts run so far; a pass through half the layers counts half. Passes
+            that only recompute activations are not counted: how many there are depends on memory.
     """
 
     model: Model
@@ -131,6 +141,7 @@ class KnockoutRunner:
     memory: int | str | None = None
     seed: int = 0
     progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
+    store: Store = field(default=not_stored, repr=False)
     rows_run: float = field(default=0.0, init=False)
 
     @cached_property
@@ -190,7 +201,6 @@ class KnockoutRunner:
             if stored is None:
                 tokens = self.task.prompts.tokens[self.task.rows]
                 self._totals.update(position_sums(self.model, tokens, names, memory=self.memory)[0])
-                self.rows_run += len(tokens)
             else:
                 self._totals.update({n: value.double().sum(0) for n, value in stored.items()})
         return self._totals[name]
@@ -234,6 +244,20 @@ class KnockoutRunner:
             knockouts: the knockouts; INTACT is the intact model.
             rows: indices of some of the task's prompts.
         """
+        before = self.rows_run
+
+        def measured() -> tuple[list[np.ndarray], float]:
+            readings = self._readings(knockouts, rows)
+            return [readings[knockout] for knockout in knockouts], self.rows_run - before
+
+        name = f"{[knockout.key for knockout in knockouts]} on {rows.tolist()}"
+        values, spent = structured(self.store, name, measured)
+        self.rows_run = before + spent
+        return dict(zip(knockouts, values, strict=True))
+
+    def _readings(
+        self, knockouts: Sequence[Knockout], rows: Int[Tensor, " row"]
+    ) -> dict[Knockout, Float[np.ndarray, "row column"]]:
         layers = sorted({layer for knockout in knockouts for layer in knockout.layers})
         parts: dict[Knockout, list[np.ndarray]] = {knockout: [] for knockout in knockouts}
         batches, room = self._batches(rows, self._n_stored(layers))
@@ -247,6 +271,8 @@ class KnockoutRunner:
                     self.progress(f"{what}, {so_far(done, total, since)}")
                 parts[knockout].append(self._reading(knockout, batch))
             self._trim(room)
+        total = len(batches) * len(knockouts)
+        self.progress(f"{what}, {so_far(total, total, since)}")
         return {knockout: np.concatenate(pieces) for knockout, pieces in parts.items()}
 
     def _n_stored(self, layers: Collection[int]) -> int:
@@ -275,6 +301,7 @@ class KnockoutRunner:
         readings = []
         for batch in batches:
             readings.append(self.task.read(self._run_whole(batch, names), batch))
+            self.rows_run += len(batch)
             self._trim(room)
         return self.task.check(np.concatenate(readings))
 
@@ -289,7 +316,6 @@ class KnockoutRunner:
     ) -> Float[Tensor, "batch pos d_vocab"]:
         """Logits without edits; activations at these hook points are stored."""
         tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
-        self.rows_run += len(batch)
         logits, values = capture(self.model, tokens, names)
         self._stored.setdefault(tuple(batch.tolist()), {}).update(values)
         return logits

@@ -29,7 +29,7 @@ from interp_toolkit.circuits.metrics.causal_words import in_words, matters
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.evidence import any_of, untested
 from interp_toolkit.finding import HEADLINE_WORDS, MOST_FINDINGS
-from interp_toolkit.formatting import capital, equals_p, percent
+from interp_toolkit.formatting import capital, equals_p, listed, percent
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL
@@ -282,9 +282,10 @@ def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
             sentence = opening + "; ".join(shown)
             if len(sentence.split()) <= HEADLINE_WORDS:
                 return f"{capital(sentence)}."
-    first = "; ".join(counted[:MOST_KINDS])
-    sentence = f"{openings[-1]}{first}; {len(kinds) - MOST_KINDS} more kinds."
-    return capital(sentence)
+    shown = counted if len(kinds) == MOST_KINDS + 1 else counted[:MOST_KINDS]
+    if len(shown) < len(kinds):
+        shown = [*shown, f"{len(kinds) - MOST_KINDS} more kinds"]
+    return capital(f"{openings[-1]}{'; '.join(shown)}.")
 
 
 def _strength(head: HeadVerdict) -> float:
@@ -316,9 +317,7 @@ def findings(
         if task_check is not None:
             why = f"{task_check.failure}: {task_check.summary}"
         attending = sorted((h for h in heads if h.detected), key=lambda h: -(h.excess or 0.0))
-        shown = [f"{h.name} ({h.detector}, {percent(h.score or 0)})" for h in attending[:NAMED]]
-        if len(attending) > NAMED:
-            shown.append(f"{len(attending) - NAMED} more")
+        shown = [f"{h.name} ({h.detector}, {percent(h.score or 0)})" for h in attending]
         if not attending:  # the headline has the reason, without the task's numbers
             most = "No head's attention is shown to match a tested pattern."
             if not _compared(heads):
@@ -331,7 +330,7 @@ def findings(
             f"The {_several(count, 'head')} whose attention matches a tested pattern, with the "
             f"fraction of this attention on the pattern's keys {WHERE}"
         )
-        listing = f"{most}: {_listed(shown, 'and')}."
+        listing = f"{most}: {_shortened(shown, NAMED)}."
         return [f"Effects of heads are not tested, as {why}.", listing]
     working = [g for g in groups if any(h.detected and h.detector == g.detector for h in heads)]
     working.sort(key=lambda group: -least(group.joint).mean)
@@ -500,10 +499,11 @@ def _several(number: int, noun: str) -> str:
 
 
 def _names(heads: Sequence[HeadVerdict], most: int) -> str:
-    names = [head.name for head in heads]
-    if len(names) <= most:
-        return _listed(names, "and")
-    return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return _shortened([head.name for head in heads], most)
+
+
+def _shortened(names: Sequence[str], most: int) -> str:
+    return _listed(names, "and") if len(names) <= most + 1 else listed(names, most)
 
 
 def _listed(names: Sequence[str], word: str) -> str:

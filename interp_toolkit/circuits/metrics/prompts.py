@@ -21,7 +21,7 @@ from torch import Tensor
 
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, takes
-from interp_toolkit.formatting import ShortRepr
+from interp_toolkit.formatting import ShortRepr, listed
 from interp_toolkit.models.model import Model, sizes
 
 ROWS = 16
@@ -255,11 +255,10 @@ def _check_one_length(data: FeatureData) -> None:
     if len(lengths) == 1:
         return
     pairs = list(zip(lengths.tolist(), counts.tolist(), strict=True))
-    named = ", ".join(f"{length} ({count})" for length, count in pairs[:LENGTHS_NAMED])
-    more = f" and {len(pairs) - LENGTHS_NAMED} more" if len(pairs) > LENGTHS_NAMED else ""
+    named = listed([f"{length} ({count})" for length, count in pairs], LENGTHS_NAMED)
     commonest = max(pairs, key=lambda pair: pair[1])[0]
     raise InputError(
-        f"{data.source}: this needs prompts of one length; tokens (prompts): {named}{more}; keep "
+        f"{data.source}: this needs prompts of one length; tokens (prompts): {named}; keep "
         f"those of one length, such as {commonest}"
     )
 

@@ -142,16 +142,17 @@ def patch(
     rng = np.random.default_rng(seed)
     values: dict[PatchSite, np.ndarray] = {}
     ends = np.empty((2, n_rows))
-    for rows in _batches(n_rows, n_pos):
+    batches, begin = _batches(n_rows, n_pos), time.monotonic()
+    for index, rows in enumerate(batches):
         batch = _Batch(model, prompts, metric, rows, into)
         ends[:, rows] = batch.clean, batch.corrupted
         order = torch.from_numpy(_other_rows(len(rows), rng)) if others else None
         by_hook: dict[str, list[PatchSite]] = {}
         for site in sites:
             by_hook.setdefault(site.hook, []).append(site)
-        begin = time.monotonic()
-        for number, (hook, of_hook) in enumerate(by_hook.items()):
-            done = so_far(number, len(by_hook), begin, "hook points")
+        n_hooks = len(by_hook)
+        for number, (hook, of_hook) in enumerate(by_hook.items(), start=index * n_hooks):
+            done = so_far(number, n_hooks * len(batches), begin, "steps")
             progress(f"patching {hook}, {done}")
             for site, measured in batch.patched(hook, of_hook, order):
                 values.setdefault(site, np.empty(n_rows))[rows] = measured

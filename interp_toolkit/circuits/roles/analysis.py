@@ -224,7 +224,7 @@ def headline(roles: Roles, *, quick: bool = False) -> str:
     sentence = start + "; ".join(parts)
     if len(sentence.split()) > HEADLINE_WORDS:
         counts = [_counted(len(heads), kind) for kind, heads in by_kind.items() if heads]
-        sentence = start + "; ".join(counts[:3]) + ("; and more roles" if len(counts) > 3 else "")
+        sentence = start + listed(counts)
     return f"{capital(sentence)}."
 
 

@@ -73,7 +73,8 @@ def load(
             "easytransformer", or a mapping of its names to TransformerLens's (or a JSON file with
             one, see `models.loading.parameters.key_rules`).
         ignore: names of tensors in a checkpoint to leave out; `*` matches anything.
-        progress: called with a line on the size of a folder's or GGUF file's model, before loading.
+        progress: called before loading, with a line on the size of a folder's or GGUF file's model
+            or on the search for a name on the hub.
         settings: configuration fields for a file without configuration (`act_fn="relu"`,
             `n_heads=4`); strings are parsed by the field's type.
 
@@ -120,7 +121,7 @@ def load(
     if path.exists() or looks_like_path(name, path):
         return load_file(path, target, kind, settings, keys=keys, ignore=ignore)
     _refuse({**settings, **only_files}, name)
-    bridge = load_hub(name, target, kind, trust_remote_code)
+    bridge = load_hub(name, target, kind, trust_remote_code, progress)
     return _recorded(bridge, ModelRecord(name, "huggingface"))
 
 

@@ -3,20 +3,22 @@
 `resuming(folder)` keeps the arrays that stages make as .npy files. A stage is named by the model's
 weights and settings, the prompts, the options, the versions of packages and what it measures, all
 hashed: a run that differs in any of them measures again. Files are read as arrays of numbers, never
-as objects.
+as objects. `structured` keeps records of named classes, their fields as JSON in an array of bytes.
 """
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp_toolkit.errors import InputError, reason_of
+from interp_toolkit.errors import InputError, one_line, reason_of
 from interp_toolkit.files import replacing
 
 if TYPE_CHECKING:
@@ -31,6 +33,87 @@ _FOLDER: ContextVar[Path | None] = ContextVar("folder", default=None)
 def not_stored(name: str, measure: Callable[[], np.ndarray]) -> np.ndarray:
     """A `Store` that keeps nothing."""
     return measure()
+
+
+def structured(store: Store, name: str, measure: Callable[[], Any], *kinds: type) -> Any:
+    """What `measure()` returns, or what it returned before the run was stopped.
+
+    Args:
+        store: the run's store.
+        name: name of the stage.
+        measure: returns numbers, texts, arrays and dataclasses of these kinds, in lists, tuples and
+            mappings of texts. Floats and arrays are stored exactly.
+        kinds: the dataclasses.
+    """
+    if store is not_stored:
+        return measure()
+    import numpy as np
+
+    measured: list[Any] = []
+
+    def as_bytes() -> np.ndarray:
+        measured.append(measure())
+        return np.frombuffer(json.dumps(_plain(measured[0])).encode(), dtype=np.uint8)
+
+    stored = store(name, as_bytes)
+    if measured:
+        return measured[0]
+    try:
+        return _read(json.loads(stored.tobytes()), {kind.__name__: kind for kind in kinds})
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"a stage of --resume is damaged ({one_line(error)[:60]}); give another folder"
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """JSON data for a value: all but lists and single values as {kind: parts}."""
+    import numpy as np
+
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf":
+            raise TypeError(f"an array of {value.dtype} is not stored")
+        content = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+        return {"array": [value.dtype.str, list(value.shape), content]}
+    if isinstance(value, tuple):
+        return {"tuple": [_plain(item) for item in value]}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {"mapping": {key: _plain(item) for key, item in value.items()}}
+    if dataclasses.is_dataclass(value):
+        fields = {
+            f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init
+        }
+        return {"record": [type(value).__name__, fields]}
+    raise TypeError(f"a {type(value).__name__} is not stored")
+
+
+def _read(written: Any, kinds: Mapping[str, type]) -> Any:
+    """The value of `_plain`'s data; records only of these kinds."""
+    import numpy as np
+
+    if isinstance(written, list):
+        return [_read(item, kinds) for item in written]
+    if not isinstance(written, dict):
+        return written
+    ((form, parts),) = written.items()
+    if form == "array":
+        dtype, shape, content = parts
+        kind = np.dtype(dtype)
+        if kind.kind not in "biuf":
+            raise ValueError(f"an array of {kind}")
+        return np.frombuffer(base64.b64decode(content), dtype=kind).reshape(shape).copy()
+    if form == "tuple":
+        return tuple(_read(item, kinds) for item in parts)
+    if form == "mapping":
+        return {key: _read(item, kinds) for key, item in parts.items()}
+    name, fields = parts
+    return kinds[name](**{key: _read(item, kinds) for key, item in fields.items()})
 
 
 @contextmanager

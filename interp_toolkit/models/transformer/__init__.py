@@ -5,5 +5,6 @@
 - `layers`: norms, MLPs and embeddings
 - `collapsed`: a one-layer model as two tables, for fast training
 - `attention`: attention, learned or by fixed mixing matrices
+- `circuit`: a circuit of such a model, as a model
 - `transformer`: the model, and its weights stacked by layer
 """

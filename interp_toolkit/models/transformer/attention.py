@@ -172,6 +172,15 @@ class Attention(nn.Module):
         q = fire(self.hook_q, project(compared, self.W_Q, self.b_Q))
         k = fire(self.hook_k, self._keys(compared))
         v = fire(self.hook_v, self._values(x))
+        return self._write(self.mix(q, k, v))
+
+    def mix(
+        self,
+        q: Float[Tensor, "batch pos head d_head"],
+        k: Float[Tensor, "batch pos kv_head d_head"],
+        v: Float[Tensor, "batch pos kv_head d_head"],
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        """Z of every head, from its own queries, keys and values."""
         if self.rotary is not None:
             q = fire(self.hook_rot_q, self.rotary(q))
             k = fire(self.hook_rot_k, self.rotary(k))
@@ -183,7 +192,7 @@ class Attention(nn.Module):
             pattern = pattern.nan_to_num(nan=0.0)
         pattern = fire(self.hook_pattern, pattern).to(v.dtype)
         mixed = pattern @ self._per_query_head(v).transpose(1, 2)
-        return self._write(fire(self.hook_z, mixed.transpose(1, 2)))
+        return fire(self.hook_z, mixed.transpose(1, 2))
 
     def _keys(self, x: Tensor) -> Tensor:
         return project(x, self.W_K, self.b_K)

@@ -92,8 +92,8 @@ class Norm(nn.Module):
         self.hook_scale = HookPoint()
         self.hook_normalized = HookPoint()
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """The normalized residual stream."""
+    def forward(self, x: Float[Tensor, "*rest d_model"]) -> Float[Tensor, "*rest d_model"]:
+        """The normalized residual stream, or one for every head."""
         dtype = x.dtype
         if dtype not in (torch.float32, torch.float64):
             x = x.to(torch.float32)

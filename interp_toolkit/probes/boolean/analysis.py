@@ -16,6 +16,8 @@ Source: "How many attention heads do you need to do XOR?".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -27,8 +29,10 @@ from interp_toolkit import plots
 from interp_toolkit.data import FeatureData, parse_tokens
 from interp_toolkit.evidence import LEAST_COPIES
 from interp_toolkit.finding import MOST_FINDINGS, Run, analysis
+from interp_toolkit.formatting import Stages
 from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.running.hooks import expand_hooks
+from interp_toolkit.models.running.stages import structured
 from interp_toolkit.options import Flag, Names, Options, Position, Words
 from interp_toolkit.plots import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL, translucent
 from interp_toolkit.probes.boolean.attribution import head_effects
@@ -46,6 +50,8 @@ from interp_toolkit.probes.boolean.result import (
     MARGIN_COPIES,
     BooleanFinding,
     HeadEffect,
+    HeldOutFigures,
+    LabelingNull,
     SiteVerdict,
     evidence_of,
     findings,
@@ -64,6 +70,7 @@ from interp_toolkit.probes.boolean.sites import (
     site_verdict,
     with_reinitialised,
 )
+from interp_toolkit.probes.estimators.separability import Certificate, Separability
 from interp_toolkit.probes.estimators.truth_tables import TABLES, check_table
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure, head_name
@@ -281,6 +288,8 @@ def training_curve(training: Mapping[str, Any]) -> Figure | None:
     return Figure("Training", caption, data, layout)
 
 
+COPY_COST = 0.1  # of a site in a weight-shuffled model, in measurements of a site; at most
+HEADS_COST = 2.0  # of all ablations of heads
 MANY_SITES = 12  # from which on the option that limits them is named
 SOURCE = "How many attention heads do you need to do XOR?"
 
@@ -359,6 +368,11 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
     read = SiteReader(model, prompts, sites, run.memory)
     measured, targets = list[SiteMeasurement](), list[Targets]()
     copies = options.reinitialisations
+    n_copies = LEAST_COPIES if copies is None else copies
+    costs = {"sites": len(sites), "copies": COPY_COST * len(sites) * n_copies, "heads": HEADS_COST}
+    stages = Stages(run.progress, costs)
+    stage = [stages.begin("sites")]
+    run = replace(run, progress=lambda step: stage[-1](step))
 
     def judged() -> list[SiteVerdict]:
         verdicts = [
@@ -398,10 +412,12 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
         if copies is None:
             copies = LEAST_COPIES if any(of.sampled for of in targets) else MARGIN_COPIES
         verdicts = judged()
+        stage.append(stages.begin("copies"))
         again = in_reinitialised(run, sites, read, targets, verdicts, copies)
         verdicts = with_reinitialised(verdicts, again)
         focus = focus_of(verdicts)
         heads, notes = list[HeadEffect](), list[str]()
+        stage.append(stages.begin("heads"))
         sampled = targets[focus].sampled
         if verdicts[focus].status == "separable" or sampled:
             heads, notes = head_effects(
@@ -436,7 +452,14 @@ def _measure(
         equal = equal_inputs_at(run.model, prompts, position, X)
         if (key := equal.tobytes()) not in shared:
             shared[key] = make_targets(run, table, prompts, equal, groups_with(equal, groups))
-        measured.append(measure(run, X, precision, shared[key]))
+        measured.append(
+            structured(
+                run.store,
+                f"{table} {prompts.names} {prompts.digest()} at {hook}{at}",
+                partial(measure, run, X, precision, shared[key]),
+                *(SiteMeasurement, Separability, Certificate, HeldOutFigures, LabelingNull),
+            )
+        )
         targets.append(shared[key])
 
 

@@ -9,7 +9,9 @@ and the same probe and separability test are applied to them.
 
 from __future__ import annotations
 
+import hashlib
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import Run
 from interp_toolkit.models.running.interventions import ablate, head_means
+from interp_toolkit.models.running.stages import structured
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.weights.contributions import head_scores
 from interp_toolkit.probes.boolean.result import HeadEffect
@@ -98,7 +101,8 @@ def head_effects(
         return [], notes
     effects = []
     means = head_means(model, order[:most], data, memory=memory)
-    for layer, head in order[:most]:
+
+    def ablated(layer: int, head: int) -> tuple[Status | None, float]:
         run.progress(f"ablating {head_name(layer, head)}")
         with ablate(model, [(layer, head)], how="mean", reference=means):
             after = collect(model, data, hook, position, memory=memory)[hook]
@@ -108,8 +112,15 @@ def head_effects(
             status = check_separability(
                 without[positive], without[~positive], precision=precision
             ).status
-        right = ((without @ direction > threshold) == positive).mean()
+        return status, float(((without @ direction > threshold) == positive).mean())
+
+    probe = hashlib.sha256(np.array([*direction, threshold, *positive], dtype=float).tobytes())
+    about = f"{data.digest()} at {hook}, {position}, probe {probe.hexdigest()}"
+    for layer, head in order[:most]:
+        status, right = structured(
+            run.store, f"{about} without {layer}, {head}", partial(ablated, layer, head)
+        )
         contrast = contrasts[layer, head]
         share = contrast / total if total else float("nan")
-        effects.append(HeadEffect(layer, head, contrast, share, status, float(right), intact))
+        effects.append(HeadEffect(layer, head, contrast, share, status, right, intact))
     return sorted(effects, key=lambda e: (e.layer, e.head)), notes

@@ -14,6 +14,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from math import comb
 from typing import Any
@@ -455,16 +456,21 @@ def in_reinitialised(
     """
     pending = {i for i, verdict in enumerate(verdicts) if verdict.status == "separable"}
     columns: list[Float[np.ndarray, " site"]] = []
+    store = run.store
+    about = f"{[target.names[0] for target in targets]} {read.data.digest()} at {list(sites)}"
+
+    def values_of(copy: int) -> Float[np.ndarray, " site"]:
+        read.forget()
+        with reinitialised(run.model, seed=run.seed + copy):
+            return np.array(
+                [_value(run, *read(*site), of) for site, of in zip(sites, targets, strict=True)]
+            )
+
     while pending and len(columns) < copies:
         if len(columns) % COPIES_PER_LINE == 0:
             run.progress(f"weight-shuffled model {len(columns) + 1} of at most {copies}")
-        read.forget()
-        values = np.full(len(sites), np.nan)
-        with reinitialised(run.model, seed=run.seed + len(columns)):
-            for i, site in enumerate(sites):
-                values[i] = _value(run, *read(*site), targets[i])
-        columns.append(values)
-        best = float(np.nanmax(values, initial=-np.inf))
+        columns.append(store(f"{about} in copy {len(columns)}", partial(values_of, len(columns))))
+        best = float(np.nanmax(columns[-1], initial=-np.inf))
         pending = {i for i in pending if not reaches(best, verdicts[i].value)}
     read.forget()
     return np.stack(columns, axis=1) if columns else np.empty((len(sites), 0))

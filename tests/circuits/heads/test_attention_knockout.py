@@ -297,7 +297,8 @@ def test_progress_is_told_at_every_sixteenth_knockout():
     ][:33]
     runner = runner_of(model, rows=2, progress=told.append)
     runner.readings(knockouts, runner.task.rows)
-    assert len(told) == -(-len(knockouts) // 16)
+    assert len(told) == -(-len(knockouts) // 16) + 1  # and the end
+    assert "33 of 33" in told[-1]
 
 
 @given(patterns(), st.integers(0, 99))

@@ -423,6 +423,28 @@ def test_a_name_the_hub_does_not_have(texts):
     assert "\n" not in str(error.value)
 
 
+def test_without_a_connection_only_the_cache_is_searched(monkeypatch):
+    from huggingface_hub import constants
+
+    from interp_toolkit.models.loading.formats import huggingface
+
+    said, was_offline = [], []
+
+    def boot(name, **options):
+        was_offline.append(constants.HF_HUB_OFFLINE)
+        raise OSError("not in the cache")
+
+    monkeypatch.setattr(huggingface, "_hub_answers", lambda: False)
+    monkeypatch.setattr(huggingface, "_boot", boot)
+    before = constants.HF_HUB_OFFLINE
+    with pytest.raises(InputError):
+        load("no-such-model", progress=said.append)
+    assert was_offline == [True]
+    assert constants.HF_HUB_OFFLINE is before
+    assert len(said) == 1  # before the search
+    assert "no-such-model" in said[0]
+
+
 def test_where_layers_and_embeddings_disagree_the_more_tensors_are_right(tmp_path, model):
     """Three tensors are 5 wide, four of two layers as wide as the model: the three are named."""
     state = dict(model.state_dict())

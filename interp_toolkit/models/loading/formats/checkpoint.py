@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from interp_toolkit.errors import PATH, InputError, a_kind, reason_of, takes
 from interp_toolkit.files import parsed, replacing
 from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.transformer.circuit import CircuitTransformer
 from interp_toolkit.models.transformer.transformer import Transformer
 
 FORMAT = "interp-toolkit/1"
@@ -61,10 +62,7 @@ def save(
             f"save takes this package's Transformer, not {a_kind(model)}: save its "
             "state dict with torch.save(model.state_dict(), path)"
         )
-    if path.suffix not in (".safetensors", ".pt"):
-        raise InputError(f"{path} must end in .safetensors or .pt")
-    if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
+    check_model_file(path)
     record = record_of(model)
     about = {
         "format": FORMAT,
@@ -72,8 +70,19 @@ def save(
         "task": _json(record.task if task is None else task, "task"),
         "training": _json(record.training if training is None else training, "training"),
     }
+    if isinstance(model, CircuitTransformer):
+        about["circuit"] = _json(model.circuit, "circuit")
     tensors = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
     _write(path, about, tensors)
+
+
+def check_model_file(path: str | Path) -> None:
+    """Raise InputError unless `save` takes this path."""
+    path = Path(path)
+    if path.suffix not in (".safetensors", ".pt"):
+        raise InputError(f"{path} must end in .safetensors or .pt")
+    if not path.parent.is_dir():
+        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
 
 
 def read_own(data: Any, metadata: Mapping[str, str], source: str) -> dict[str, Any] | None:
@@ -93,7 +102,7 @@ def read_own(data: Any, metadata: Mapping[str, str], source: str) -> dict[str, A
         return None
     if about.get("format") != FORMAT:
         raise InputError(f"{source} has format {about.get('format')}; this version reads {FORMAT}")
-    for what in ("task", "training"):
+    for what in ("task", "training", "circuit"):
         if not isinstance(about.get(what), Mapping | None):
             raise InputError(f"{source} is damaged: its {what} record is not a dictionary")
     missing = {"config", "state_dict"} - about.keys()

@@ -104,8 +104,9 @@ def check_no_pointer(path: Path) -> None:
 def options_inside(names: Sequence[str]) -> str:
     """A hint that lists the last few loadable entries of a folder, or ""."""
     names = sorted(names, key=lambda name: (len(name), name))  # checkpoint-1000 is last
-    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
-    return f"; give one of those in it: {', '.join([*names[-_NAMED:], *more])}" if names else ""
+    last = names if len(names) == _NAMED + 1 else names[-_NAMED:]
+    more = [f"{len(names) - len(last)} more"] if len(names) > len(last) else []
+    return f"; give one of those in it: {', '.join([*last, *more])}" if names else ""
 
 
 def _describe(head: bytes) -> str:

@@ -75,7 +75,7 @@ def load_file(
     config = (
         contents.config if dtype is None else contents.config.model_copy(update={"dtype": dtype})
     )
-    model = build_transformer(config, contents.tensors, device, contents.source)
+    model = build_transformer(config, contents.tensors, device, contents.source, contents.circuit)
     record = ModelRecord(
         name=path.name,
         kind=contents.kind,
@@ -86,6 +86,7 @@ def load_file(
         config=config.model_dump(mode="json"),
         task=contents.task,
         training=contents.training,
+        notes=() if contents.circuit is None else (_about_circuit(contents.circuit),),
     )
     set_record(model, record)
     return model
@@ -145,6 +146,7 @@ class _LoadedFile:
     assumptions: tuple[Assumption, ...] = ()
     task: Mapping[str, Any] | None = None
     training: Mapping[str, Any] | None = None
+    circuit: Mapping[str, Any] | None = None
 
 
 def _read(
@@ -171,8 +173,19 @@ def _own(own: Mapping[str, Any], settings: Mapping[str, Any], source: str) -> _L
         "checkpoint",
         _tensors_only(own["state_dict"], source),
         config,
+        circuit=own.get("circuit"),
         task=own.get("task"),
         training=own.get("training"),
+    )
+
+
+def _about_circuit(circuit: Mapping[str, Any]) -> str:
+    """Where a circuit's model comes from, in a phrase."""
+    model, edges = circuit.get("model"), circuit.get("edges")
+    n_edges = len(edges) if isinstance(edges, list) else 0
+    return (
+        f"a circuit of {n_edges:,} of {circuit.get('edges_of_model')} edges of {model}, the others "
+        f"at their mean over {circuit.get('rows')} prompts ({circuit.get('prompts')})"
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ _TOKENIZER_FILES = (
 )
 #: number formats of weights that are not quantized
 _PLAIN = ("F64", "F32", "F16", "BF16", "float64", "float32", "float16", "bfloat16")
+HUB_TIMEOUT = 10  # seconds
 _PROBE = 3  # tokens on which a bridge is compared with its original
 #: architectures that tests compare: on large models, passes take a third of the loading time
 _COMPARED = (
@@ -166,14 +168,21 @@ def _check_same(folder: Path, model: Any, expected: torch.Tensor, bridge: Any) -
 
 
 def load_hub(
-    name: str, device: torch.device, dtype: torch.dtype | None, trust_remote_code: bool
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    trust_remote_code: bool,
+    say: Callable[[str], None] | None = None,
 ) -> Any:
     """The bridge to a model on the Hugging Face hub (or in its local cache).
 
-    Raises InputError if there is no such model, the hub cannot be reached, or TransformerLens has
-    no bridge to it.
+    `say` is called first. Without a connection only the cache is searched: the libraries repeat
+    every look-up for a minute. Raises InputError if there is no such model, the hub cannot be
+    reached, or TransformerLens has no bridge to it.
     """
-    with suppress_output():
+    if say is not None:
+        say(f"no file or folder here is called {name}: looking on the Hugging Face hub")
+    with suppress_output(), nullcontext() if _hub_answers() else offline():
         try:
             bridge = _boot(
                 name,
@@ -187,6 +196,16 @@ def load_hub(
                 f"hub: {one_line(error)}"
             ) from error
     return _with_context(bridge).eval()
+
+
+def _hub_answers() -> bool:
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT)
+    except Exception:  # of requests, httpx or the system, by release
+        return False
+    return True
 
 
 def _left_changed(model: Any) -> str | None:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import listed
 from interp_toolkit.models.about.record import Kind
 from interp_toolkit.models.loading.parameters.infer import Need
 from interp_toolkit.models.loading.parameters.key_rules import KeyFile
@@ -159,19 +160,18 @@ def _from_bridge(
 
 def _not_ours(tensors: Mapping[str, Tensor], source: str) -> str:
     shapes = [f"{name} {list(tensor.shape)}" for name, tensor in tensors.items()]
-    more = f" and {len(shapes) - _SHOWN} more" if len(shapes) > _SHOWN else ""
-    listed = ", ".join(shapes[:_SHOWN]) + more
+    shown = listed(shapes, _SHOWN)
     if any(n.startswith(("transformer.", "model.", "gpt_neox.", "lm_head")) for n in tensors):
         return (
-            f"{source} looks like a Hugging Face model's weights ({listed}): "
+            f"{source} looks like a Hugging Face model's weights ({shown}): "
             "give the folder with its config.json instead"
         )
     if any(_ATTENTION.search(name) for name in tensors):
         return (
-            f"{source} has a transformer's tensors under unknown names: {listed}; write a mapping "
+            f"{source} has a transformer's tensors under unknown names: {shown}; write a mapping "
             "with interp info FILE --keys-template keys.json"
         )
     return (
-        f"{source}: no tensors of a transformer found: {listed} (tensors under other names need a "
+        f"{source}: no tensors of a transformer found: {shown} (tensors under other names need a "
         "mapping: interp info FILE --keys-template keys.json)"
     )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import listed
 from interp_toolkit.models.loading.parameters.names import block_number
 from interp_toolkit.models.model import Model
+from interp_toolkit.models.transformer.circuit import CircuitTransformer
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
@@ -24,15 +27,24 @@ _NAMED = 3  # tensors that a message names before counting the rest
 
 
 def build_transformer(
-    config: TransformerConfig, tensors: Mapping[str, Tensor], device: torch.device, source: str
+    config: TransformerConfig,
+    tensors: Mapping[str, Tensor],
+    device: torch.device,
+    source: str,
+    circuit: Mapping[str, Any] | None = None,
 ) -> Transformer:
     """A `Transformer` with these weights, copied, in the configuration's dtype, in eval mode.
+
+    `circuit`: the record of a `CircuitTransformer`.
 
     Raises InputError with a list of the tensors that are missing, unexpected or misshapen.
     """
     _check_blocks(config.n_layers, tensors, source)
     with torch.device("meta"):  # the model's names and shapes, without memory
-        model = Transformer(config, init_weights=False)
+        if circuit is None:
+            model = Transformer(config, init_weights=False)
+        else:
+            model = CircuitTransformer(config, circuit)
     _check_shapes({name: t.shape for name, t in model.state_dict().items()}, tensors, source)
     check_floating(tensors, source)
     weights = {name: t.to(device, config.dtype, copy=True) for name, t in tensors.items()}
@@ -90,8 +102,7 @@ def model_weights(model: Model) -> Iterable[tuple[str, Tensor]]:
 
 def first_few(names: Sequence[str]) -> str:
     """`a, b, c and 4 more`."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    return listed(names, _NAMED)
 
 
 def _check_blocks(n_layers: int, tensors: Mapping[str, Tensor], source: str) -> None:

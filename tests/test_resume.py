@@ -1,0 +1,162 @@
+"""Analyses that were stopped go on from their finished stages, and end as ones that were not."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import interp_toolkit as it
+from interp_toolkit.auditing import analysis as auditing
+from interp_toolkit.circuits.heads.attention_knockout import KnockoutRunner
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running import stages
+from interp_toolkit.probes.boolean import analysis as boolean
+
+CLAIMS = ["L1H0 is an induction head", "L0H1 is a previous-token head", "L0H0 is an induction head"]
+
+
+def numbers(result):
+    return json.dumps(result.to_dict(), sort_keys=True)
+
+
+def stopping(after):
+    """A progress function that interrupts at the `after`-th step."""
+    steps = []
+
+    def progress(step):
+        steps.append(step)
+        if len(steps) > after:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def heads(**more):
+    return it.analyze("toy:induction", "heads", seed=1, **more)
+
+
+def xor(**more):
+    return it.analyze("toy:xor-2head", "xor", seed=1, **more)
+
+
+def audit(**more):
+    return it.audit("toy:induction", CLAIMS, seed=1, **more)
+
+
+def sampled(**more):
+    """Many rows, on which probes are tested held out."""
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(1, 60, (80, 6))
+    data = {"tokens": tokens, "features": tokens[:, 1:3] > 30, "names": ["a", "b"]}
+    options = {"shuffles": 5, "reinitialisations": 3, "C": 1.0, "position": -1}
+    return it.analyze("toy:induction", "xor", data=data, seed=1, **options, **more)
+
+
+RUNS = {"heads": heads, "xor": xor, "sampled": sampled, "audit": audit}
+
+
+@pytest.fixture(scope="module")
+def unbroken():
+    return {name: numbers(run()) for name, run in RUNS.items()}
+
+
+def interrupted_times(name, folder, stride):
+    """Stop a run after more and more steps until it ends; its result, and how often it stopped."""
+    for stops in range(60):
+        try:
+            return RUNS[name](resume=folder, progress=stopping(2 + stride * stops)), stops
+        except KeyboardInterrupt:
+            continue
+    raise AssertionError("the run does not end")
+
+
+@pytest.mark.parametrize(
+    ("name", "stride"), [("heads", 7), ("xor", 2), ("sampled", 2), ("audit", 9)]
+)
+def test_a_run_that_was_stopped_often_ends_as_an_unbroken_one(tmp_path, unbroken, name, stride):
+    result, stops = interrupted_times(name, tmp_path, stride)
+    assert stops >= 2
+    assert numbers(result) == unbroken[name]
+    assert all(np.load(path, allow_pickle=False).dtype.kind in "fu" for path in tmp_path.iterdir())
+
+
+class MeasuredError(Exception):
+    pass
+
+
+def refuse(*arguments, **named):
+    raise MeasuredError
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "what"),
+    [
+        ("heads", KnockoutRunner, "_readings"),
+        ("xor", boolean, "measure"),
+        ("sampled", boolean, "measure"),
+        ("audit", auditing, "_parts"),
+    ],
+)
+def test_a_second_run_measures_nothing_and_another_run_all(
+    tmp_path, unbroken, monkeypatch, name, where, what
+):
+    RUNS[name](resume=tmp_path)
+    monkeypatch.setattr(where, what, refuse)
+    assert numbers(RUNS[name](resume=tmp_path)) == unbroken[name]
+    changed = {
+        "heads": lambda: it.analyze("toy:induction", "heads", seed=2, resume=tmp_path),
+        "xor": lambda: it.analyze("toy:xor-1head", "xor", seed=1, resume=tmp_path),
+        "sampled": lambda: it.analyze("toy:xor-2head", "or", resume=tmp_path),
+        "audit": lambda: it.audit("toy:induction", CLAIMS, seed=1, level=0.01, resume=tmp_path),
+    }
+    with pytest.raises(MeasuredError):
+        changed[name]()
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    left: np.ndarray
+    right: tuple[float, str | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Other:
+    left: int = 0
+
+
+def test_records_are_stored_exactly_and_read_as_named_kinds_only(tmp_path):
+    store = stages._Folder(tmp_path, "run")
+    arrays = [np.array([[0.1, np.nan], [np.inf, -0.0]]), np.array([True, False]), np.arange(3)]
+    value = {"a": [Pair(array, (1 / 3, None)) for array in arrays], "b": (np.float64(0.1), 2)}
+    first = stages.structured(store, "stage", lambda: value, Pair)
+    again = stages.structured(store, "stage", refuse, Pair)
+    assert first is value
+    assert again["b"] == (0.1, 2)
+    for one, other in zip(value["a"], again["a"], strict=True):
+        assert type(other) is Pair
+        assert other.right == one.right
+        assert other.left.dtype == one.left.dtype
+        np.testing.assert_array_equal(other.left, one.left)
+        assert np.signbit(other.left).tolist() == np.signbit(one.left).tolist()
+    with pytest.raises(InputError):
+        stages.structured(store, "stage", refuse, Other)  # another kind of that stage
+
+
+def test_what_is_no_number_text_or_record_is_not_stored(tmp_path):
+    store = stages._Folder(tmp_path, "run")
+    for value in (np.array([object()]), {1: 2}, {1, 2}, object()):
+        with pytest.raises(TypeError):
+            stages.structured(store, "stage", lambda value=value: [value])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "content", [b"[", b'{"record": ["Pair", {}]}', b'{"record": ["os", {}]}', b'{"a": 1, "b": 2}']
+)
+def test_a_damaged_record_is_one_line(tmp_path, content):
+    store = stages._Folder(tmp_path, "run")
+    store("stage", lambda: np.frombuffer(content, dtype=np.uint8))
+    with pytest.raises(InputError) as error:
+        stages.structured(store, "stage", refuse, Pair)
+    assert "\n" not in str(error.value)
