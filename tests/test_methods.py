@@ -18,7 +18,6 @@ RESULTS = [
     ("toy:induction", "patching"),
     ("toy:induction", "composition"),
     ("toy:xor-2head", "xor"),
-    ("toy:uand", "uand"),
 ]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp_toolkit import registry
-from interp_toolkit.auditing.claims.grammar import FORMS
+from interp_toolkit.auditing.claims.grammar import FORMS, fields_of
 from interp_toolkit.auditing.claims.kinds import HeadsClaim, as_claim
 from interp_toolkit.circuits.heads.detectors import KEY_PHRASES, OURS
 from interp_toolkit.errors import LONGEST, InputError
@@ -329,3 +329,22 @@ def test_the_examples_of_the_page_are_read():
     assert {says for _, says in rows} == set(FORMS)
     for sentence, says in rows:
         assert as_claim(sentence).says == says
+
+
+@pytest.mark.parametrize(
+    ("claim", "word"),
+    [
+        ("L1H0 caries induction attention", "carries"),
+        ("L1H0 contribtes to induction", "contributes"),
+        ("L1H0 is an inducton head", "induction"),
+        ("L1H0's induction attention maters for the task", "matters"),
+    ],
+)
+def test_a_misspelled_word_gets_the_word_that_was_meant(claim, word):
+    with pytest.raises(InputError, match=rf"did you mean {word}\?"):
+        fields_of(claim)
+
+
+def test_several_claims_in_one_sentence_are_to_be_given_one_by_one():
+    with pytest.raises(InputError, match="one by one"):
+        fields_of("L1H0 is an induction head; L0H1 is a previous-token head")

@@ -346,12 +346,18 @@ def _problem(sentence: str, tokens: Sequence[str], reader: _Reader) -> str:
     problem = f"{' '.join(tokens[at : at + length])!r}{after} is not understood in a claim"
     if at == len(tokens):
         problem = f"the claim is incomplete{after}"
+    elif tokens[at].endswith(";"):
+        return f"{problem}; give several claims one by one, in Python as a list"
     if not relations:
         near = difflib.get_close_matches(tokens[at] if at < len(tokens) else "", names("detectors"))
         hint = (
             f"; did you mean {near[0]}?" if near else f"; name one attention pattern: {detectors}"
         )
         return problem + hint
+    word = reader.words[at] if at < len(tokens) else ""
+    near = [] if word in _IN_FORMS else difflib.get_close_matches(word, _IN_FORMS, 1, cutoff=0.75)
+    if near and len(word) > 3:
+        return f"{problem}; did you mean {near[0]}?"
     proposed = _proposed(heads[:_MOST_SHOWN] or [Head(5, 1)], relations[0], reader.words)
     return f"{problem}; the nearest claim that is: {proposed}"
 
