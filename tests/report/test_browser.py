@@ -482,7 +482,6 @@ return misplaced;
     [
         ("toy:induction", ("heads", "circuit", "patching", "logit-attribution")),
         ("toy:xor-2head", ("xor",)),
-        ("toy:uand", ("uand",)),
     ],
 )
 def test_nothing_is_clipped_or_off_the_page(driver, tmp_path, analyzed, toy, probes, width):

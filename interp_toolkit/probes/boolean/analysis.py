@@ -289,7 +289,7 @@ def training_curve(training: Mapping[str, Any]) -> Figure | None:
 
 
 COPY_COST = 0.1  # of a site in a weight-shuffled model, in measurements of a site; at most
-HEADS_COST = 2.0  # of all ablations of heads
+HEADS_COST = 0.5  # of all ablations of heads
 MANY_SITES = 12  # from which on the option that limits them is named
 SOURCE = "How many attention heads do you need to do XOR?"
 
