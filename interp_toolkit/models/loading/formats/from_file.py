@@ -185,7 +185,8 @@ def _about_circuit(circuit: Mapping[str, Any]) -> str:
     n_edges = len(edges) if isinstance(edges, list) else 0
     return (
         f"a circuit of {n_edges:,} of {circuit.get('edges_of_model')} edges of {model}, the others "
-        f"at their mean over {circuit.get('rows')} prompts ({circuit.get('prompts')})"
+        f"at their mean over {circuit.get('rows')} prompts ({circuit.get('prompts')}); it has no "
+        "residual stream, so analyses that read one need the whole model"
     )
 
 
