@@ -100,9 +100,13 @@ class UANDReadout(BaseEstimator):
         self._norms = np.einsum("nd,nd->n", self._rows, self._rows)
         leverage = np.minimum(self._norms / len(X), MOST_LEVERAGE)
         self._boost = 1 / (1 - leverage)
-        on = sparse.csr_matrix(self._features, dtype=np.int64)
-        self.n_together_ = (on.T @ on).toarray()
         return self
+
+    @property
+    def n_together_(self) -> Int[np.ndarray, "m m"]:
+        """Number of fitted rows on which two features are on together."""
+        on = sparse.csr_matrix(self._features, dtype=np.int64)
+        return np.asarray((on.T @ on).toarray())
 
     def readouts(
         self, gates: Sequence[Sequence[int]] | None = None
@@ -205,12 +209,12 @@ class UANDReadout(BaseEstimator):
         m = self._features.shape[1]
         X, features = checked(X, features, like=(self.n_features_in_, m))
         chosen = all_pairs(m) if pairs is None else checked_pairs(pairs, m)
-        fitted = self.n_together_[chosen[:, 0], chosen[:, 1]]
+        fitted = groups_together(self._features, None, chosen)
         together = groups_together(features, None, chosen)
         fitted_pairs = np.flatnonzero((fitted > 0) & (together > 0))
         tiles = tiles_of(chosen, fitted_pairs)
         on = np.ascontiguousarray(features.T)
-        sparsely = self._sparse_pays(tiles, len(X))
+        sparsely = self._sparse_pays(tiles, fitted, len(X))
         row_bytes = self._rows.itemsize * max(len(self._rows) if sparsely else 0, m)
         at_once = max(1, PRODUCTS_AT_ONCE // row_bytes)
         step = max(1, len(fitted_pairs) * len(X) // HISTOGRAM_SCORES)
@@ -241,16 +245,45 @@ class UANDReadout(BaseEstimator):
         weights: Any = together.astype(self._rows.dtype)
         if products is not None:
             weights = sparse.csr_matrix(weights)
-        count = together.sum(axis=1)
         sums = weights @ self._rows[rows]
+        scores = sums @ held_out.T if products is None else weights @ products[rows]
+        gain, bias = self._gain_and_bias(weights, sums, rows, together.sum(axis=1))
+        scores *= gain[:, None].astype(scores.dtype)
+        scores += bias[:, None].astype(scores.dtype)
+        errors.add(scores, on[tile.first], on[tile.partners], step)
+
+    def whitened(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
+        """Activations in the coordinates in which readouts are sums of the fitted rows."""
+        return self._whitening(X.astype(self._rows.dtype, copy=False))
+
+    @property
+    def whitened_rows(self) -> Float[np.ndarray, "row k"]:
+        """The fitted rows in these coordinates."""
+        return self._rows
+
+    def gain_and_bias(
+        self, weights: Any, rows: Int[np.ndarray, " row"], count: Int[np.ndarray, " gate"]
+    ) -> tuple[Float[np.ndarray, " gate"], Float[np.ndarray, " gate"]]:
+        """The readout of a gate is gain * (products with the sum of its rows) + bias.
+
+        Args:
+            weights: [gate row], dense or sparse: 1 for a row on which the gate is true.
+            rows: the fitted rows.
+            count: number of rows with weight 1.
+        """
+        return self._gain_and_bias(weights, weights @ self._rows[rows], rows, count)
+
+    def _gain_and_bias(
+        self,
+        weights: Any,
+        sums: Float[np.ndarray, "gate k"],
+        rows: Int[np.ndarray, " row"],
+        count: Int[np.ndarray, " gate"],
+    ) -> tuple[Float[np.ndarray, " gate"], Float[np.ndarray, " gate"]]:
         boosted = weights @ (self._rows[rows] * self._boost[rows, None])
         own = weights @ (self._norms * self._boost)[rows]
-        response = _response(sums, boosted, own, count)
-        scores = sums @ held_out.T if products is None else weights @ products[rows]
         share = count / len(self._rows)
-        scores *= ((1 - share) / (np.maximum(count, 1) * response))[:, None].astype(scores.dtype)
-        scores += share[:, None].astype(scores.dtype)
-        errors.add(scores, on[tile.first], on[tile.partners], step)
+        return (1 - share) / (np.maximum(count, 1) * _response(sums, boosted, own, count)), share
 
     def _whitened_readout(
         self, gate: Sequence[int]
@@ -274,13 +307,16 @@ class UANDReadout(BaseEstimator):
         share = np.float64(len(rows) / len(self._rows))
         return total * ((1 - share) / (len(rows) * response[0])), share
 
-    def _sparse_pays(self, tiles: Sequence[Tile], n_inputs: int) -> bool:
+    def _sparse_pays(
+        self, tiles: Sequence[Tile], fitted: Int[np.ndarray, " pair"], n_inputs: int
+    ) -> bool:
         """Whether sums over the few rows with both on cost less than dense products."""
         n, d = self._rows.shape
         sparse_cost, dense_cost = float(n * d * n_inputs), 0.0
-        for first, partners, _ in tiles:
-            n_rows = int(self.n_together_[first, first])
-            together = int(self.n_together_[first, partners].sum())
+        often = self._features.sum(axis=0)
+        for first, partners, indices in tiles:
+            n_rows = int(often[first])
+            together = int(fitted[indices].sum())
             dense_cost += len(partners) * d * (n_rows + n_inputs)
             sparse_cost += SPARSE_COST * together * (n_inputs + d)
         return sparse_cost < dense_cost
@@ -406,7 +442,12 @@ class Whitening:
 
     def __call__(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
         """The rows of X, whitened, in the precision of X."""
-        return np.asarray(_scaled(X, self.mean, self.unit) @ self.turn.astype(X.dtype))
+        turn = self.turn.astype(X.dtype)
+        whitened = np.empty((len(X), turn.shape[1]), dtype=X.dtype)
+        for start in range(0, len(X), ROWS):
+            part = slice(start, start + ROWS)
+            np.matmul(_scaled(X[part], self.mean, self.unit), turn, out=whitened[part])
+        return whitened
 
     def directions(self, whitened: Float[np.ndarray, "gate k"]) -> Float[np.ndarray, "gate d"]:
         """Directions in activation space, from those in whitened coordinates."""
@@ -427,7 +468,10 @@ def whiten(X: Float[np.ndarray, "n d"], ridge: float) -> Whitening:
     """
     n, d = X.shape
     mean = X.mean(axis=0, dtype=np.float64)
-    deviation = X.std(axis=0, dtype=np.float64)
+    squares = np.zeros(d)
+    for start in range(0, n, ROWS):
+        squares += np.square(X[start : start + ROWS] - mean).sum(axis=0)
+    deviation = np.sqrt(squares / n)
     least = np.finfo(X.dtype).tiny  # the inverse of a smaller number may be infinite
     varies = deviation > np.maximum(CONSTANT * np.abs(mean), least)
     if not varies.any():
