@@ -442,9 +442,7 @@ def _tiles(pairs: Pairs, most: int = PARTNERS) -> Iterator[_Some]:
             yield _Some(int(pairs[part[0], 0]), pairs[part, 1], part)
 
 
-def _chosen(
-    pairs: Pairs, tiles: Sequence[_Some], chosen: Sequence[Bool[np.ndarray, " _"]]
-) -> Left:
+def _chosen(pairs: Pairs, tiles: Sequence[_Some], chosen: Sequence[Bool[np.ndarray, " _"]]) -> Left:
     if not tiles:
         return pairs
     places = [some.places[one] for some, one in zip(tiles, chosen, strict=True)]

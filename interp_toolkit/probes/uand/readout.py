@@ -22,7 +22,7 @@ Source: "Computation in superposition", sections 1.1, 1.2 and 1.4 (readoffs and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,7 @@ MOST_LEVERAGE = 0.99  # of a row on its own readout; above, leaving it out is no
 LEAST_RESPONSE = 0.1  # to other rows, relative to that to itself; less counts as none
 HISTOGRAM_SCORES = 20_000_000  # largest number of scores with neither feature on, about
 PRODUCTS_AT_ONCE = 2**29  # bytes of products of fitted and held-out rows
+PAIRS_AT_ONCE = 512  # scored by one product
 SPARSE_COST = 12.0  # of a multiplication in a sparse product, relative to a dense one; measured
 
 
@@ -219,13 +220,22 @@ class UANDReadout(BaseEstimator):
         at_once = max(1, PRODUCTS_AT_ONCE // row_bytes)
         step = max(1, len(fitted_pairs) * len(X) // HISTOGRAM_SCORES)
         tile_errors = [TileErrors(len(tile.partners)) for tile in tiles]
-        jobs = (self.n_jobs or joblib.cpu_count()) if sparsely else 1
         for start in range(0, len(X), at_once):
             part = slice(start, start + at_once)
             held_out = self._whitening(X[part].astype(self._rows.dtype, copy=False))
-            products = self._rows @ held_out.T if sparsely else None
-            joblib.Parallel(jobs, prefer="threads")(
-                joblib.delayed(self._measure)(tile, held_out, products, on[:, part], step, errors)
+            if not sparsely:
+                for group in _groups_of(tiles):
+                    self._measure_together(
+                        [tiles[k] for k in group],
+                        held_out,
+                        on[:, part],
+                        step,
+                        [tile_errors[k] for k in group],
+                    )
+                continue
+            products = self._rows @ held_out.T
+            joblib.Parallel(self.n_jobs or joblib.cpu_count(), prefer="threads")(
+                joblib.delayed(self._measure)(tile, products, on[:, part], step, errors)
                 for tile, errors in zip(tiles, tile_errors, strict=True)
             )
         return gathered(chosen, fitted, together, tiles, tile_errors)
@@ -233,24 +243,52 @@ class UANDReadout(BaseEstimator):
     def _measure(
         self,
         tile: Tile,
-        held_out: Float[np.ndarray, "input d"],
-        products: Float[np.ndarray, "row input"] | None,
+        products: Float[np.ndarray, "row input"],
         on: Bool[np.ndarray, "feature input"],
         step: int,
         errors: TileErrors,
     ) -> None:
-        """Add a tile's scores to its errors; `products`, if any, are of all rows and inputs."""
-        rows = np.flatnonzero(self._features[:, tile.first])
-        together = self._features[rows][:, tile.partners].T
-        weights: Any = together.astype(self._rows.dtype)
-        if products is not None:
-            weights = sparse.csr_matrix(weights)
+        """Add a tile's scores to its errors, from products of all rows and inputs."""
+        rows, together = self._together(tile)
+        weights = sparse.csr_matrix(together.astype(self._rows.dtype))
+        scaling = self.gain_and_bias(weights, rows, together.sum(axis=1))
+        _add_scaled(np.asarray(weights @ products[rows]), scaling, tile, on, step, errors)
+
+    def _measure_together(
+        self,
+        tiles: Sequence[Tile],
+        held_out: Float[np.ndarray, "input d"],
+        on: Bool[np.ndarray, "feature input"],
+        step: int,
+        errors: Sequence[TileErrors],
+    ) -> None:
+        """Add the scores of several tiles to their errors, from one product for all."""
+        summed = [self._summed(tile) for tile in tiles]
+        every = np.concatenate([sums for sums, _ in summed]) @ held_out.T
+        ends = np.cumsum([len(sums) for sums, _ in summed])[:-1]
+        for tile, scores, (_, scaling), one in zip(
+            tiles, np.split(every, ends), summed, errors, strict=True
+        ):
+            _add_scaled(scores, scaling, tile, on, step, one)
+
+    def _summed(
+        self, tile: Tile
+    ) -> tuple[
+        Float[np.ndarray, "partner d"],
+        tuple[Float[np.ndarray, " partner"], Float[np.ndarray, " partner"]],
+    ]:
+        """Sums of the rows with both features on, and gain and bias."""
+        rows, together = self._together(tile)
+        weights = together.astype(self._rows.dtype)
         sums = weights @ self._rows[rows]
-        scores = sums @ held_out.T if products is None else weights @ products[rows]
-        gain, bias = self._gain_and_bias(weights, sums, rows, together.sum(axis=1))
-        scores *= gain[:, None].astype(scores.dtype)
-        scores += bias[:, None].astype(scores.dtype)
-        errors.add(scores, on[tile.first], on[tile.partners], step)
+        return sums, self._gain_and_bias(weights, sums, rows, together.sum(axis=1))
+
+    def _together(
+        self, tile: Tile
+    ) -> tuple[Int[np.ndarray, " row"], Bool[np.ndarray, "partner row"]]:
+        """Rows with the first feature on, and whether each partner is on too."""
+        rows = np.flatnonzero(self._features[:, tile.first])
+        return rows, self._features[rows][:, tile.partners].T
 
     def whitened(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
         """Activations in the coordinates in which readouts are sums of the fitted rows."""
@@ -320,6 +358,34 @@ class UANDReadout(BaseEstimator):
             dense_cost += len(partners) * d * (n_rows + n_inputs)
             sparse_cost += SPARSE_COST * together * (n_inputs + d)
         return sparse_cost < dense_cost
+
+
+def _groups_of(tiles: Sequence[Tile]) -> Iterator[list[int]]:
+    """Tiles in groups of about PAIRS_AT_ONCE pairs, as one product for few pairs is slow."""
+    group, size = list[int](), 0
+    for k, tile in enumerate(tiles):
+        if group and size + len(tile.partners) > PAIRS_AT_ONCE:
+            yield group
+            group, size = [], 0
+        group.append(k)
+        size += len(tile.partners)
+    if group:
+        yield group
+
+
+def _add_scaled(
+    scores: Float[np.ndarray, "partner input"],
+    scaling: tuple[Float[np.ndarray, " partner"], Float[np.ndarray, " partner"]],
+    tile: Tile,
+    on: Bool[np.ndarray, "feature input"],
+    step: int,
+    errors: TileErrors,
+) -> None:
+    """Add scores to a tile's errors, after gain and bias."""
+    gain, bias = (values[:, None].astype(scores.dtype) for values in scaling)
+    scores *= gain
+    scores += bias
+    errors.add(scores, on[tile.first], on[tile.partners], step)
 
 
 UANDReadoff = UANDReadout  # the name in the source's words
