@@ -266,6 +266,22 @@ def patched(seed: int, kind: str, size: float, n: int = 64) -> Case:
     return model, {"data": data | {"wrong": 2 * ANSWERS + other_clue}}
 
 
+def of_heads(case: Case) -> Case:
+    """The same with heads alone patched."""
+    model, options = case
+    return model, options | {"kinds": ("head",)}
+
+
+def untrained_pairs(seed: int, n: int = 64) -> Case:
+    """An untrained model on prompts, corrupted prompts and answers at random."""
+    model, rng = untrained(seed), np.random.default_rng([seed, 8])
+    V = int(model.cfg.d_vocab)
+    tokens, corrupted = rng.integers(0, V, (2, n, 6))
+    answers = rng.integers(0, V, n)
+    data = {"tokens": tokens, "corrupted": corrupted, "answers": answers}
+    return model, {"data": data | {"wrong": (answers + 1 + rng.integers(0, V - 1, n)) % V}}
+
+
 def second_patched(result: Any, model: Any) -> str:
     """Status of L0H1 among patched sites."""
     return next(s.status for s in result.sites if (s.layer, s.head) == (0, 1))
@@ -568,6 +584,27 @@ NEGATIVES: dict[str, Negative] = {
     "patching: released": Negative(
         "patching", lambda s: patched(s, "released", -2.0 - s % 3), second_patched
     ),
+    "patching heads: untrained": Negative("patching", lambda s: of_heads(untrained_pairs(s))),
+    "patching heads: permuted": Negative(
+        "patching", lambda s: of_heads(toy(s, ("induction-trained", "induction"))), permute=True
+    ),
+    "patching heads: mute head": Negative(
+        "patching", lambda s: of_heads(patched(s, "unrelated", 0.0)), second_patched
+    ),
+    "patching heads: constant writer": Negative(
+        "patching", lambda s: of_heads(patched(s, "constant", 1 + s % 4)), second_patched
+    ),
+    "patching heads: unrelated writer": Negative(
+        "patching", lambda s: of_heads(patched(s, "unrelated", 1 + s % 3)), second_patched
+    ),
+    "patching heads: rare large effects": Negative(
+        "patching",
+        lambda s: of_heads(patched(s, "rare", 1.0, (8, 16, 32, 64)[s % 4])), second_patched,
+        times=4,
+    ),
+    "patching heads: released": Negative(
+        "patching", lambda s: of_heads(patched(s, "released", -2.0 - s % 3)), second_patched
+    ),
 }  # fmt: skip
 POSITIVES: dict[str, tuple[str, Callable[[int, float], Case], Says]] = {
     "xor: in the embedding": ("xor", planted_xor, status),
@@ -605,6 +642,9 @@ POSITIVES: dict[str, tuple[str, Callable[[int, float], Case], Says]] = {
     ),
     "patching: writer of the answer": (
         "patching", lambda s, size: patched(s, "answer", size), second_patched,
+    ),
+    "patching heads: writer of the answer": (
+        "patching", lambda s, size: of_heads(patched(s, "answer", size)), second_patched,
     ),
 }  # fmt: skip
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Num
@@ -419,10 +418,14 @@ def sign_flip_p_values(
     return rank_p_values(observed, largest)
 
 
-def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
+def holm(p: Float[np.ndarray, " test"], n: int | None = None) -> Float[np.ndarray, " test"]:
     """Holm's (1979) adjusted p-values: rejecting those <= alpha bounds the familywise error rate.
 
     Valid under any dependence of the tests. NaN stays NaN and is not counted as a test.
+
+    Args:
+        p: p-values.
+        n: number of tests, of which the others have p = 1; None: those in `p`.
 
     Raises:
         ValueError: values outside 0 to 1.
@@ -431,7 +434,7 @@ def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     def adjust(p: Float[np.ndarray, " known"]) -> Float[np.ndarray, " known"]:
         order = np.argsort(p, kind="stable")
         adjusted = np.empty(len(p))
-        steps = p[order] * np.arange(len(p), 0, -1)
+        steps = p[order] * ((n or len(p)) - np.arange(len(p)))
         adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
         return adjusted
 
@@ -473,15 +476,32 @@ def discovery_threshold(
     return float(ordered[below[-1]]) if len(below) else 0.0
 
 
-def benjamini_yekutieli(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
+def benjamini_yekutieli(
+    p: Float[np.ndarray, " test"], n: int | None = None
+) -> Float[np.ndarray, " test"]:
     """Benjamini & Yekutieli's (2001) q-values: valid under any dependence of the tests.
+
+    NaN stays NaN and is not counted as a test.
+
+    Args:
+        p: p-values.
+        n: number of tests, of which the others have p = 1; None: those in `p`.
 
     Raises:
         ValueError: values outside 0 to 1.
     """
-    from scipy import stats
+    from scipy import special
 
-    return _ignoring_nan(p, partial(stats.false_discovery_control, method="by"))
+    def adjust(p: Float[np.ndarray, " known"]) -> Float[np.ndarray, " known"]:
+        tests = n or len(p)
+        harmonic = special.digamma(tests + 1) + np.euler_gamma
+        order = np.argsort(p, kind="stable")
+        steps = p[order] * (tests * harmonic) / np.arange(1, len(p) + 1)
+        adjusted = np.empty(len(p))
+        adjusted[order] = np.minimum.accumulate(np.minimum(steps, 1.0)[::-1])[::-1]
+        return adjusted
+
+    return _ignoring_nan(p, adjust)
 
 
 def _ignoring_nan(

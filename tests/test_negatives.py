@@ -57,6 +57,12 @@ NEGATIVES = (
     "patching: unrelated writer",
     "patching: rare large effects",
     "patching: released",
+    "patching heads: untrained",
+    "patching heads: mute head",
+    "patching heads: constant writer",
+    "patching heads: unrelated writer",
+    "patching heads: rare large effects",
+    "patching heads: released",
 )
 POSITIVES = (
     "xor: in the embedding",
@@ -72,6 +78,7 @@ POSITIVES = (
     "skip-bigrams: pairs",
     "collapse: what tokens share is amplified",
     "patching: writer of the answer",
+    "patching heads: writer of the answer",
 )
 
 

@@ -35,6 +35,7 @@ from jaxtyping import Bool, Float, Int
 from interp_toolkit.circuits.heads.detectors import Detector
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.memory import rows_that_fit
 
 SHIFTS = (4, 16)  # bounds of the shifted controls of a detector by position (a third of the row)
 SHIFTS_BY_TOKEN = 6  # shifted controls in either direction, of a detector by token
@@ -42,6 +43,10 @@ RELABELLINGS = 24
 FEWEST_SHUFFLED = 3  # positions; with fewer, positions with answers are shuffled too
 SMALL_ALPHABET = 6  # alphabet size up to which all permutations without fixed points are listed
 SHARED_ALPHABET = 0.5  # mean fraction of all tokens per row, from which rows share relabellings
+
+OTHER_QUERIES = "other queries"
+ENTRY_BYTES = 100  # of a triple, while sets are made, sorted and summed; measured
+TABLE_BYTES = 16  # of a query and key of a row, in the tables that controls are made from
 
 Held = Bool[np.ndarray, "row query key"]  # whether each triple is a target
 Entries = Int[np.ndarray, "3 _"]  # triples: row, query, key
@@ -71,38 +76,118 @@ class Family:
 
 
 @dataclass(frozen=True, eq=False)
-class MatchedControls:
-    """Target and control sets of every detector, as input of the streaming pass.
+class Sets:
+    """Target and control sets in some rows.
 
     Attributes:
-        tokens: rows to run: the prompts, and rows with shuffled tokens for displaced controls.
         entries: triples of all sets, sorted by row, then by set.
         which_set: index of each triple's set.
         weights: weight of each triple in its set's sum.
-        families: targets with their controls.
-        n_sets: number of sets.
-        n_queries: number of queries of each set in each row; for weighted sets the sum of weights.
-        causal: whether keys after the query are hidden.
     """
 
-    tokens: Int[torch.Tensor, "row pos"]
     entries: Entries
     which_set: Int[np.ndarray, " entry"]
     weights: Float[np.ndarray, " entry"]
-    families: Sequence[Family]
-    n_sets: int
-    n_queries: Float[np.ndarray, "row set"]
-    causal: bool
+
+
+class MatchedControls:
+    """Target and control sets of every detector, as input of the streaming pass.
+
+    There may be more triples than fit in memory, so the sets are made again for every batch of
+    rows; those of the last batch are kept.
+
+    Attributes:
+        tokens: rows to run: the prompts, and rows with shuffled tokens for displaced controls.
+        n_prompts: number of the prompts.
+        families: targets with their controls.
+        n_sets: number of sets.
+        n_queries: [row set] number of queries of each set in each row; for weighted sets the sum of
+            weights.
+        causal: whether keys after the query are hidden.
+        row_bytes: memory that the sets of a prompt and its control rows take while they are made.
+    """
+
+    def __init__(self, plan: _Plan, memory: int | None = None):
+        self._plan = plan
+        self.tokens = torch.from_numpy(plan.tokens)
+        self.causal = plan.causal
+        self._rows = np.zeros(0, dtype=np.int64)
+        self._sets: Sets | None = None
+        first = plan.collected(np.arange(1))
+        self.n_sets = len(first.parts)
+        n_entries = sum(part.shape[1] for part in first.parts)
+        prompt_bytes = ENTRY_BYTES * n_entries + TABLE_BYTES * plan.n_pos**2
+        n_rows, self.n_prompts = len(plan.tokens), len(plan.own)
+        if memory is not None:
+            rows_that_fit(memory, prompt_bytes, plan.n_pos)  # refuses what does not fit
+        self.row_bytes = prompt_bytes * self.n_prompts // n_rows
+        self._whole = memory is None or 2 * prompt_bytes * self.n_prompts <= memory
+        at_once = n_rows if self._whole or memory is None else memory // (2 * self.row_bytes)
+        self.n_queries = np.zeros((n_rows, self.n_sets))
+        self._uniform = np.zeros((n_rows, self.n_sets))  # without a window
+        own = np.array([weights is not None for weights in first.weights])
+        for rows in self.batches(at_once):
+            sets = self.sets(rows)
+            row, query, _ = sets.entries
+            row = np.searchsorted(rows, row)
+            queries = np.zeros((len(rows), self.n_sets, plan.n_pos), dtype=np.bool_)
+            queries[row, sets.which_set, query] = True
+            sums = np.zeros((len(rows), self.n_sets))
+            np.add.at(sums, (row, sets.which_set), sets.weights)
+            self.n_queries[rows] = np.where(own, sums, queries.sum(2))
+            self._add_uniform(self._uniform, sets, None)
+        has_control = self.n_queries.sum(axis=0) > 0
+        self.families: Sequence[Family] = [
+            family
+            for family in first.families
+            if family.kind != OTHER_QUERIES or has_control[family.controls[0]]
+        ]
+
+    def batches(self, most: int) -> list[Int[np.ndarray, " some"]]:
+        """All rows in parts of at most so many, sorted; a prompt beside its shuffled row.
+
+        Sets are then made once for both, if not all of them are kept.
+        """
+        n, n_rows = self.n_prompts, len(self.tokens)
+        order = np.arange(n_rows)
+        if not self._whole and n_rows > n:
+            order = order.reshape(2, n).T.ravel()
+            most = max(1, most // 2 * 2)
+        return [np.sort(order[at : at + most]) for at in range(0, n_rows, max(1, most))]
+
+    def sets(self, rows: Int[np.ndarray, " some"] | None = None) -> Sets:
+        """The sets in these rows, in ascending order; None: in all."""
+        rows = np.arange(len(self.tokens)) if rows is None else rows
+        if self._sets is None or not np.isin(rows, self._rows).all():
+            self._sets = None  # so that they are not held beside the new ones
+            n, n_rows = self.n_prompts, len(self.tokens)
+            self._rows = np.unique(np.concatenate([rows % n, rows % n + n]))
+            self._rows = self._rows[self._rows < n_rows]
+            self._sets = self._plan.sets(self._rows)
+        sets = self._sets
+        if len(rows) == len(self._rows):
+            return sets
+        part = np.isin(sets.entries[0], rows)
+        return Sets(sets.entries[:, part], sets.which_set[part], sets.weights[part])
 
     def uniform(self, window: int | None = None) -> Float[np.ndarray, "row set"]:
         """Uniform attention over visible keys to each set, summed over queries."""
-        row, query, key = self.entries
-        n_pos = self.tokens.shape[1]
-        n_visible = np.minimum(query + 1, window or n_pos) if self.causal else n_pos
-        share = np.where((query - key < window) if window else True, 1 / n_visible, 0.0)
+        if window is None:
+            return self._uniform
         sums = np.zeros(self.n_queries.shape)
-        np.add.at(sums, (row, self.which_set), share * self.weights)
+        for rows in self.batches(len(self.tokens) if self._whole else 2):
+            self._add_uniform(sums, self.sets(rows), window)
         return sums
+
+    def _add_uniform(
+        self, sums: Float[np.ndarray, "row set"], sets: Sets, window: int | None
+    ) -> None:
+        row, query, key = sets.entries
+        n_visible = np.minimum(query + 1, window or self._plan.n_pos) if self.causal else None
+        share = np.full(len(row), 1 / self._plan.n_pos) if n_visible is None else 1 / n_visible
+        if window:
+            share = np.where(query - key < window, share, 0.0)
+        np.add.at(sums, (row, sets.which_set), share * sets.weights)
 
 
 def matched_controls(
@@ -112,6 +197,7 @@ def matched_controls(
     causal: bool,
     d_model: int,
     seed: int = 0,
+    memory: int | None = None,
 ) -> MatchedControls:
     """Target sets of these detectors on these prompts, and their matched controls.
 
@@ -121,46 +207,106 @@ def matched_controls(
         causal: whether keys after the query are hidden.
         d_model: width of the model, which determines how similar embeddings are by chance.
         seed: seed of the controls.
+        memory: bytes; the sets of as many rows as fit in half of it are made at once; None: of all.
 
     Raises:
-        InputError: a detector's mask does not fit the prompts.
+        InputError: a detector's mask does not fit the prompts, or the memory is too small for the
+            sets of one prompt.
     """
-    tokens, n_pos = prompts.tokens.numpy(), prompts.n_pos
-    rng = np.random.default_rng(seed)
-    relabelled = _relabelled(tokens, prompts, rng)
-    by_token = any(detector.by_token for detector in detectors)
-    shuffled = _shuffled_rows(tokens, prompts, rng) if by_token else tokens[:0]
-    collector = _Collector(np.concatenate([tokens, shuffled]))
-    for detector in detectors:
-        sought = sought_tokens(detector, prompts)
-        target = _target_entries(detector, tokens, sought, causal)
-        held = _held(target, len(collector.tokens), n_pos)
-        if detector.by_token:
-            own = shuffled if detector.sought == "own" else sought
-            entries = _target_entries(detector, shuffled, own, causal)
-            held[len(tokens) :] = _held(entries, len(shuffled), n_pos)
-        shifted = [_shifted(target, step, held, causal) for step in _steps(detector, n_pos)]
-        if detector.shifts != "both":
-            target, shifted = _same_queries(target, shifted)
-        number = collector.add(target)
-        collector.family(detector, "shifted", number, shifted)
-        if detector.by_token and detector.seeks:
-            other = relabelled[detector.sought]
-            entries_by_label = [
-                _without(_target_entries(detector, tokens, r, causal), held) for r in other.rows
+    return MatchedControls(
+        _Plan(prompts, detectors, causal=causal, d_model=d_model, seed=seed), memory
+    )
+
+
+class _Plan:
+    """What is drawn at random for all rows, and the sets of any prompts."""
+
+    def __init__(
+        self,
+        prompts: Prompts,
+        detectors: Sequence[Detector],
+        *,
+        causal: bool,
+        d_model: int,
+        seed: int,
+    ):
+        rng, self.own = np.random.default_rng(seed), prompts.tokens.numpy()
+        self.detectors, self.causal, self.n_pos = detectors, causal, prompts.n_pos
+        self.d_model = d_model
+        self.relabelled = _relabelled(self.own, prompts, rng)
+        by_token = any(detector.by_token for detector in detectors)
+        self.shuffled = _shuffled_rows(self.own, prompts, rng) if by_token else self.own[:0]
+        self.tokens = np.concatenate([self.own, self.shuffled])
+        self.sought = [sought_tokens(detector, prompts) for detector in detectors]
+        n = len(self.own)
+        # shuffled rows have no answers, so the control of an answer is in another prompt
+        self.partners = [
+            None
+            if not detector.by_token
+            else _cycle(np.arange(n), rng)
+            if detector.sought == "answer"
+            else n + np.arange(n)
+            for detector in detectors
+        ]
+
+    def sets(self, rows: Int[np.ndarray, " some"]) -> Sets:
+        """The sets in these rows, which are those of the prompts in them and of their partners."""
+        needed = np.isin(np.arange(len(self.own)), rows)
+        for partner in self.partners:
+            if partner is not None:
+                needed |= np.isin(partner, rows)
+        collected = self.collected(np.flatnonzero(needed))
+        inside = [np.isin(part[0], rows) for part in collected.parts]
+        parts = [part[:, own] for part, own in zip(collected.parts, inside, strict=True)]
+        weights = np.concatenate(
+            [
+                np.ones(part.shape[1]) if weights is None else weights[own]
+                for part, weights, own in zip(parts, collected.weights, inside, strict=True)
             ]
-            spread = other.spread * (1 + other.n_tokens / d_model)
-            collector.family(detector, "relabelled", number, entries_by_label, spread=spread)
-        if detector.by_token:
-            partner = len(tokens) + np.arange(len(tokens))
-            if detector.sought == "answer":  # shuffled rows have no answers
-                partner = _cycle(np.arange(len(tokens)), rng)
-            moved = np.stack([partner[target[0]], target[1], target[2]])
-            free = ~held[tuple(moved)]
-            collector.pairs(detector, "displaced", number, target[:, free], moved[:, free], partner)
-        if detector.sought == "own":
-            _add_other_queries(collector, detector, number, target, held, causal)
-    return collector.collected(causal)
+        )
+        sizes = [part.shape[1] for part in parts]
+        which_set = np.repeat(np.arange(len(parts), dtype=np.int32), sizes)
+        entries = np.concatenate(parts, axis=1)
+        del collected, inside, parts
+        order = np.lexsort((which_set, entries[0]))
+        return Sets(entries[:, order], which_set[order], weights[order])
+
+    def collected(self, prompts: Int[np.ndarray, " prompt"]) -> _Collector:
+        """All sets of these prompts, with the rows of their controls."""
+        collector, causal, n_pos = _Collector(prompts), self.causal, self.n_pos
+        tokens = self.own[prompts]
+        for detector, every_sought, every_partner in zip(
+            self.detectors, self.sought, self.partners, strict=True
+        ):
+            sought = every_sought[prompts]
+            target = _target_entries(detector, tokens, sought, causal)
+            held = _held(target, len(tokens), n_pos)
+            shifted = [_shifted(target, step, held, causal) for step in _steps(detector, n_pos)]
+            if detector.shifts != "both":
+                target, shifted = _same_queries(target, shifted)
+            number = collector.add(target)
+            collector.family(detector, "shifted", number, shifted)
+            if detector.by_token and detector.seeks:
+                other = self.relabelled[detector.sought]
+                entries_by_label = [
+                    _without(_target_entries(detector, tokens, r[prompts], causal), held)
+                    for r in other.rows
+                ]
+                spread = other.spread * (1 + other.n_tokens / self.d_model)
+                collector.family(detector, "relabelled", number, entries_by_label, spread=spread)
+            if every_partner is not None:
+                partner = every_partner[prompts]
+                of_answers = detector.sought == "answer"
+                seeking = every_sought[partner] if of_answers else self.tokens[partner]
+                there = _target_entries(detector, self.tokens[partner], seeking, causal)
+                free = ~_held(there, len(tokens), n_pos)[tuple(target)]
+                moved = target[:, free]
+                collector.pairs(
+                    detector, "displaced", number, moved, moved, every_partner, rows=partner
+                )
+            if detector.sought == "own":
+                _add_other_queries(collector, detector, number, target, held, causal)
+        return collector
 
 
 def _add_other_queries(
@@ -171,7 +317,10 @@ def _add_other_queries(
     held: Held,
     causal: bool,
 ) -> None:
-    """Add the control "other queries": for each target, the mean over other queries of its key."""
+    """Add the control "other queries": for each target, the mean over other queries of its key.
+
+    Where every query has the pattern, there is none, and the sets are empty.
+    """
     n_pos = held.shape[1]
     key_counts = np.zeros((len(held), n_pos))
     np.add.at(key_counts, (target[0], target[2]), 1)
@@ -183,13 +332,11 @@ def _add_other_queries(
     beside = others & ~itself  # a key's own query counts only if no other sees the key
     others = np.where(beside.any(1, keepdims=True), beside, others)
     n_others = others.sum(1)  # row key
-    if not n_others.any():
-        return  # every query has the pattern, so there is no such control
     compared = target[:, n_others[target[0], target[2]] > 0]
     row, query, key = np.nonzero(others)
     weights = key_counts[row, key] / n_others[row, key]
     others_of = np.stack([row, query, key])
-    collector.pairs(detector, "other queries", number, compared, others_of, weights=weights)
+    collector.pairs(detector, OTHER_QUERIES, number, compared, others_of, weights=weights)
 
 
 def sought_tokens(detector: Detector, prompts: Prompts) -> Int[np.ndarray, "row pos"]:
@@ -218,17 +365,32 @@ class _Sought:
 
 
 class _Collector:
-    """Sets of triples, numbered in the order in which they are added."""
+    """Sets of triples, numbered in the order in which they are added.
 
-    def __init__(self, tokens: Int[np.ndarray, "row pos"]):
-        self.tokens = tokens
+    Triples are added with the place of their row among these prompts.
+    """
+
+    def __init__(self, prompts: Int[np.ndarray, " prompt"]):
+        self._prompts = prompts
         self.parts: list[Entries] = []
         self.weights: list[Float[np.ndarray, " entry"] | None] = []
         self.families: list[Family] = []
 
-    def add(self, entries: Entries, weights: Float[np.ndarray, " entry"] | None = None) -> int:
-        """Add a set and return its index; a set with weights is scored by the weighted mean."""
-        self.parts.append(entries)
+    def add(
+        self,
+        entries: Entries,
+        weights: Float[np.ndarray, " _"] | None = None,
+        rows: Int[np.ndarray, " prompt"] | None = None,
+    ) -> int:
+        """Add a set and return its index; a set with weights is scored by the weighted mean.
+
+        Args:
+            entries: the triples.
+            weights: weight of each.
+            rows: the row of each prompt's triples; None: the prompt itself.
+        """
+        row = (self._prompts if rows is None else rows)[entries[0]]
+        self.parts.append(np.stack([row, *entries[1:]]).astype(np.int32))
         self.weights.append(weights)
         return len(self.parts) - 1
 
@@ -247,42 +409,25 @@ class _Collector:
         control: Entries,
         partner: Int[np.ndarray, " row"] | None = None,
         weights: Float[np.ndarray, " entry"] | None = None,
+        rows: Int[np.ndarray, " prompt"] | None = None,
     ) -> None:
-        """Add a family with paired comparisons of some targets with one control each."""
+        """Add a family with paired comparisons of some targets with one control each.
+
+        Args:
+            detector: the detector.
+            kind: see `Family`.
+            target: index of the target set.
+            compared: targets that have a control.
+            control: the controls.
+            partner: see `Family`.
+            weights: weights of the controls; None: 1.
+            rows: the row of each prompt's controls; None: the prompt itself.
+        """
         own = self.add(compared, np.ones(compared.shape[1]))
-        number = self.add(control, np.ones(control.shape[1]) if weights is None else weights)
+        weights = np.ones(control.shape[1]) if weights is None else weights
+        number = self.add(control, weights, rows)
         self.families.append(
             Family(detector.name, kind, target, [number], compared=own, partner=partner)
-        )
-
-    def collected(self, causal: bool) -> MatchedControls:
-        n_sets, n_rows, n_pos = len(self.parts), *self.tokens.shape
-        entries = np.concatenate(self.parts, axis=1)
-        which_set = np.repeat(np.arange(n_sets), [part.shape[1] for part in self.parts])
-        weights = np.concatenate(
-            [
-                np.ones(part.shape[1]) if own is None else own
-                for part, own in zip(self.parts, self.weights, strict=True)
-            ]
-        )
-        order = np.lexsort((which_set, entries[0]))
-        entries, which_set, weights = entries[:, order], which_set[order], weights[order]
-        queries = np.zeros((n_rows, n_sets, n_pos), dtype=np.bool_)
-        queries[entries[0], which_set, entries[1]] = True
-        sizes = queries.sum(2).astype(float)
-        weighted = np.array([own is not None for own in self.weights])[which_set]
-        sums = np.zeros_like(sizes)
-        np.add.at(sums, (entries[0][weighted], which_set[weighted]), weights[weighted])
-        own = np.array([own is not None for own in self.weights])
-        return MatchedControls(
-            tokens=torch.from_numpy(self.tokens),
-            entries=entries,
-            which_set=which_set,
-            weights=weights,
-            families=self.families,
-            n_sets=n_sets,
-            n_queries=np.where(own, sums, sizes),
-            causal=causal,
         )
 
 

@@ -79,20 +79,20 @@ def pattern_sums(
     n_rows, n_pos = controls.tokens.shape
     itemsize = itemsize_of(model)
     per_row = bytes_per_row(cfg, n_pos, itemsize, logits=False, n_stored=0)
-    size = rows_that_fit(parse_memory(memory), per_row, n_pos)
+    size = rows_that_fit(parse_memory(memory), per_row + controls.row_bytes, n_pos)
     sums = np.full((n_layers, n_rows, n_heads, controls.n_sets), np.nan)
     kinds: list[RowKind] = ["softmax" if n in points else "none" for n in range(n_layers)]
-    for start in range(0, n_rows, size):
-        rows = range(start, min(start + size, n_rows))
+    done = 0
+    for rows in controls.batches(size):
         if n_rows > size:
-            progress(f"attention patterns, row {start + 1} of {n_rows}")
+            progress(f"attention patterns, row {done + 1} of {n_rows}")
         indices = _Indices(controls, rows)
         while True:
             odd = [layer for layer, kind in enumerate(kinds) if kind not in ("softmax", "none")]
-            batch = _Batch(indices, n_heads, n_pos, look if not rows.start else None, odd)
+            batch = _Batch(indices, n_heads, n_pos, look if not done else None, odd)
             hooks = [(point, partial(batch.reduce, layer=n)) for n, point in points.items()]
             batch.until = len(points)
-            run(model, controls.tokens[start : start + size], hooks)
+            run(model, controls.tokens[rows], hooks)
             if len(batch.sums) < len(points):
                 missing = min(set(points) - set(batch.sums))
                 raise InputError(
@@ -108,7 +108,8 @@ def pattern_sums(
                 break
             look = None
         for layer, of_layer in values.items():
-            sums[layer, rows.start : rows.stop] = of_layer
+            sums[layer, rows] = of_layer
+        done += len(rows)
     return PatternSums(sums, tuple(kinds))
 
 
@@ -130,18 +131,20 @@ def pattern_points(model: Model) -> Mapping[int, Any]:
 class _Indices:
     """Indices of a batch's positions in each prompt's flattened pattern, on each device once."""
 
-    def __init__(self, controls: MatchedControls, rows: range):
+    def __init__(self, controls: MatchedControls, rows: Int[np.ndarray, " some"]):
         n_pos = controls.tokens.shape[1]
-        row, query, key = controls.entries
-        bounds = np.searchsorted(row, range(rows.start, rows.stop + 1))
+        sets = controls.sets(rows)
+        row, query, key = sets.entries
+        bounds = np.append(np.searchsorted(row, rows), len(row))
         self.n_rows, self.n_sets = len(rows), controls.n_sets
+        self.n_prompts = int((rows < controls.n_prompts).sum())  # these come first
         self._parts = [
             tuple(
                 torch.from_numpy(np.ascontiguousarray(values))
                 for values in (
                     query[low:high] * n_pos + key[low:high],
-                    controls.weights[low:high],
-                    np.bincount(controls.which_set[low:high], minlength=controls.n_sets),
+                    sets.weights[low:high],
+                    np.bincount(sets.which_set[low:high], minlength=controls.n_sets),
                 )
             )
             for low, high in pairwise(bounds.tolist())
@@ -202,7 +205,7 @@ class _Batch:
         """Take one layer's sums; the pass stops after the last layer."""
         pattern = _checked(pattern, self._indices.n_rows, self._n_heads, self._n_pos)
         if self._look is not None:
-            self._look(pattern, layer)
+            self._look(pattern[: self._indices.n_prompts], layer)
         self._flags[layer] = _flags(pattern)
         self.sums[layer] = self._indices.reduce(
             _divided(pattern) if layer in self._divided else pattern

@@ -34,6 +34,7 @@ from interp_toolkit.circuits.metrics.prompts import (
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import ShortRepr, listed
 from interp_toolkit.models.model import Head, Model, check_model
+from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.read import visibility
 
 if TYPE_CHECKING:
@@ -192,7 +193,12 @@ def detect(
             continue
         progress(f"attention patterns on {prompts.source}")
         controls = matched_controls(
-            prompts, members, causal=causal, d_model=int(model.cfg.d_model), seed=seed
+            prompts,
+            members,
+            causal=causal,
+            d_model=int(model.cfg.d_model),
+            seed=seed,
+            memory=parse_memory(memory),
         )
         look_now = look if prompts is repeats else None
         sums = pattern_sums(model, controls, look=look_now, memory=memory, progress=progress)

@@ -16,11 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from interp_toolkit import plots
 from interp_toolkit.circuits.metrics.metrics import AnswerMetric
@@ -33,6 +33,7 @@ from interp_toolkit.circuits.metrics.prompts import (
 from interp_toolkit.circuits.metrics.task import TaskCheck, metric_for
 from interp_toolkit.circuits.metrics.task_check import LARGE_ROWS, is_large
 from interp_toolkit.circuits.patching.passes import (
+    HOOKS,
     Kind,
     Patched,
     PatchSite,
@@ -55,7 +56,7 @@ from interp_toolkit.finding import Finding, Run, analysis, column, records
 from interp_toolkit.formatting import listed, p_cell, percent_ci, with_ci
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.model import Model
-from interp_toolkit.options import Options
+from interp_toolkit.options import Flag, Names, Options
 from interp_toolkit.results import Evidence, Figure, Status, head_name
 from interp_toolkit.stats import (
     LEVEL,
@@ -90,6 +91,19 @@ class PatchingOptions(Options):
         description="Prompts whose pass is patched: corrupted (what clean activations restore) or "
         "clean (what corrupted activations remove).",
     )
+    kinds: Annotated[Names | None, Flag("--kind", metavar="NAME")] = Field(
+        None,
+        description="Kinds of sites to patch: head, attention, mlp, residual; default: all. Heads "
+        "alone are quick: which heads does the answer depend on?",
+    )
+
+    @field_validator("kinds")
+    @classmethod
+    def _known_kinds(cls, kinds: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        unknown = [kind for kind in kinds or () if kind not in HOOKS]
+        if unknown or kinds == ():
+            raise ValueError(f"kinds are {', '.join(HOOKS)}; got {', '.join(unknown) or 'none'}")
+        return kinds
 
 
 @dataclass(frozen=True)
@@ -203,25 +217,29 @@ def analyze(run: Run[PatchingOptions]) -> PatchingFinding:
     assert isinstance(metric, AnswerMetric)
     assert performed is not None
     into = run.options.into
-    layers, missing = patchable_hooks(run.model)
+    layers, missing = patchable_hooks(run.model, run.options.kinds)
     every = every_site(run.model, layers, prompts.n_pos)
     patched = patch(run.model, prompts, metric, every, into=into, progress=run.progress)
     measured = _Measured(patched, into, metric.unseen, run.options.least)
     tested = [site for site in every if site.kind != DESCRIBED]
-    effects = np.stack([measured.effects[site] for site in tested])
+    effects = np.array([measured.effects[site] for site in tested]).reshape(-1, len(prompts))
     q_values = dict(zip(tested, sign_flip_p_values(effects, seed=run.seed).tolist(), strict=True))
     candidates = [s for s in tested if measured.is_large(s) and q_values[s] <= LEVEL]
-    others = patch(
-        run.model,
-        prompts,
-        metric,
-        candidates,
-        into=into,
-        others=True,
-        seed=run.seed,
-        progress=run.progress,
+    others = (
+        patch(
+            run.model,
+            prompts,
+            metric,
+            candidates,
+            into=into,
+            others=True,
+            seed=run.seed,
+            progress=run.progress,
+        ).values
+        if candidates
+        else {}
     )
-    other_effects = {site: measured.effect(values) for site, values in others.values.items()}
+    other_effects = {site: measured.effect(values) for site, values in others.items()}
     why = _why_untested(performed, measured.gap)
     smallest = 2.0 ** (1 - len(prompts))
     sites = [

@@ -13,7 +13,7 @@ Source: Meng et al. 2022, "Locating and Editing Factual Associations in GPT"; He
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -75,14 +75,21 @@ class Patched:
     values: Mapping[PatchSite, Float[np.ndarray, " row"]]
 
 
-def patchable_hooks(model: Model) -> tuple[dict[Kind, list[int]], list[str]]:
-    """The layers whose hook points of each kind can be patched, and the hook points that cannot."""
+def patchable_hooks(
+    model: Model, kinds: Collection[str] | None = None
+) -> tuple[dict[Kind, list[int]], list[str]]:
+    """The layers whose hook points of each kind can be patched, and the hook points that cannot.
+
+    Args:
+        model: any TransformerLens model.
+        kinds: the kinds that are asked for; None: all.
+    """
     n_layers, points = int(model.cfg.n_layers), hook_points(model)
     names = {
         (kind, layer): f"blocks.{layer}.{hook}"
         for kind, hook in HOOKS.items()
         for layer in range(n_layers)
-        if f"blocks.{layer}.{hook}" in points
+        if f"blocks.{layer}.{hook}" in points and (kinds is None or kind in kinds)
     }
     bad: set[str] = set()
     try:
@@ -144,7 +151,7 @@ def patch(
     ends = np.empty((2, n_rows))
     batches, begin = _batches(n_rows, n_pos), time.monotonic()
     for index, rows in enumerate(batches):
-        batch = _Batch(model, prompts, metric, rows, into)
+        batch = _Batch(model, prompts, metric, rows, into, {site.hook for site in sites})
         ends[:, rows] = batch.clean, batch.corrupted
         order = torch.from_numpy(_other_rows(len(rows), rng)) if others else None
         by_hook: dict[str, list[PatchSite]] = {}
@@ -183,6 +190,7 @@ class _Batch:
         metric: Metric,
         rows: Int[np.ndarray, " row"],
         into: Literal["corrupted", "clean"],
+        patched_at: Collection[str],
     ):
         self.model, self.metric = model, metric
         self.rows = torch.from_numpy(rows)
@@ -198,12 +206,8 @@ class _Batch:
         }
         self.points = hook_points(model)
         self.n_heads = int(model.cfg.n_heads)
-        self.names = [
-            f"blocks.{layer}.{hook}"
-            for layer in range(int(model.cfg.n_layers))
-            for hook in HOOKS.values()
-            if f"blocks.{layer}.{hook}" in self.points
-        ]
+        entries = {entry(layer) for layer in range(int(model.cfg.n_layers))}
+        self.names = [name for name in self.points if name in entries or name in patched_at]
         self.base, self.donor = into, "clean" if into == "corrupted" else "corrupted"
         self.values: dict[str, dict[str, Tensor]] = {}
         measured = {kind: self._intact(kind) for kind in ("clean", "corrupted")}

@@ -34,7 +34,7 @@ from interp_toolkit.models.running.hooks import expand_hooks, hook_points
 from interp_toolkit.options import Effort, Flag, Names, Options, Position
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.probes.estimators.truth_tables import check_table
-from interp_toolkit.probes.uand.errors import PairErrors, counts, main_claim
+from interp_toolkit.probes.uand.errors import PairErrors, main_claim
 from interp_toolkit.probes.uand.gates import Composer, check_gates, measure_gates
 from interp_toolkit.probes.uand.intersections import Intersections
 from interp_toolkit.probes.uand.result import (
@@ -47,6 +47,9 @@ from interp_toolkit.probes.uand.result import (
 )
 from interp_toolkit.probes.uand.site import (
     FOLDS,
+    MOST_DESCRIBED,
+    MOST_LISTED,
+    MOST_WHOLE,
     LayerReader,
     SiteErrors,
     against_more,
@@ -251,7 +254,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
         range(len(sites)),
         key=lambda k: (summaries[k].counts["computed"], -summaries[k].mean_worst),
     )
-    main = main_claim(sites[focus].claims)
+    main = main_claim(sites[focus].counts)
     if main == "computed" and len(names) > 1 and n_random:
         most = len(names) * (n_random + 1)
         sites[focus] = against_more(run, read(names[focus]), rows, sites[focus], most)
@@ -285,7 +288,11 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
         rows={"fitted": len(rows.fitted), "held_out": len(rows.held_out)},
         focus=focus,
         every_pair=_every_pair(sites[focus], samples.names),
-        notes=[*([f"left out: {left_out}"] if left_out else []), *sentences[MOST_FINDINGS:]],
+        notes=[
+            *([f"left out: {left_out}"] if left_out else []),
+            *_many(len(samples.names)),
+            *sentences[MOST_FINDINGS:],
+        ],
         plots=_plots(sites[focus], summaries, samples.names),
     )
 
@@ -314,6 +321,18 @@ def _commonest(samples: Samples, most: int) -> tuple[Samples, str]:
     return commonest, f"{never}, {rarer}" if never else rarer
 
 
+def _many(n_features: int) -> list[str]:
+    """A note on what is measured on a sample of the pairs, if there are many."""
+    if n_features <= MOST_WHOLE:
+        return []
+    return [
+        f"with more than {MOST_WHOLE:,} features, all pairs are classified; tables and figures of "
+        f"errors are of up to {MOST_DESCRIBED:,} pairs that are on together, drawn at random, and "
+        f"the frame lists up to {MOST_LISTED:,} that are readable; weights are not searched for "
+        "the construction by intersections"
+    ]
+
+
 def _summary(site: SiteErrors) -> SiteSummary:
     controls = {
         "layer": site.here,
@@ -325,7 +344,7 @@ def _summary(site: SiteErrors) -> SiteSummary:
     return SiteSummary(
         hook=site.hook,
         input=site.input_name,
-        counts={str(claim): n for claim, n in counts(site.claims).items()},
+        counts={str(claim): n for claim, n in site.counts.items()},
         epsilon={name: None if e is None else e.epsilon() for name, e in controls.items()},
         by_class={
             "worst": here.worst_by_class,
@@ -374,13 +393,14 @@ def _described_sets(intersections: Intersections) -> dict[str, Any]:
 
 
 def _pairs(site: SiteErrors, names: Sequence[str]) -> dict[str, Any]:
-    least = site.here.worst_after_offset
+    least = site.listed.errors.worst_after_offset
     order = np.argsort(least, kind="stable")[: int((~np.isnan(least)).sum())]
     shown = min(SHOWN, len(order) // 2) or len(order)
+    worst = [] if len(names) > MOST_WHOLE else order[shown:][::-1][:shown].tolist()
     summary: dict[str, Any] = {
-        "counts": counts(site.claims),
+        "counts": dict(site.counts),
         "best": [_pair(site, k, names) for k in order[:shown].tolist()],
-        "worst": [_pair(site, k, names) for k in order[shown:][::-1][:shown].tolist()],
+        "worst": [_pair(site, k, names) for k in worst],
     }
     if site.intersections is not None:
         sets = site.intersections
@@ -395,39 +415,41 @@ def _pairs(site: SiteErrors, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _pair(site: SiteErrors, k: int, names: Sequence[str]) -> dict[str, Any]:
-    i, j = site.here.pairs[k]
-    before = None if site.before is None else float(site.before.worst_after_offset[k])
+    listed = site.listed
+    i, j = listed.errors.pairs[k]
+    before = None if listed.before is None else float(listed.before[k])
     return {
         "first": names[i],
         "second": names[j],
-        "claim": site.claims[k],
-        "worst": float(site.here.worst[k]),
-        "worst_after_offset": float(site.here.worst_after_offset[k]),
+        "claim": listed.claims[k],
+        "worst": float(listed.errors.worst[k]),
+        "worst_after_offset": float(listed.errors.worst_after_offset[k]),
         "input": before,
-        "together": int(site.here.count[0, k]),
-        "q_value": float(site.q[k]),
+        "together": int(listed.errors.count[0, k]),
+        "q_value": float(listed.q[k]),
     }
 
 
 def _every_pair(site: SiteErrors, names: Sequence[str]) -> dict[str, Sequence[Any]]:
-    def errors(of: PairErrors | None) -> Sequence[float]:
-        return [float("nan")] * len(site.claims) if of is None else of.worst_after_offset.tolist()
-
+    listed, errors = site.listed, site.listed.errors
+    nowhere = [float("nan")] * len(listed.claims)
     return {
-        "first": [names[i] for i in site.here.pairs[:, 0]],
-        "second": [names[j] for j in site.here.pairs[:, 1]],
-        "claim": site.claims,
-        "q_value": site.q.tolist(),
-        "worst": site.here.worst.tolist(),
-        "worst_after_offset": errors(site.here),
-        "worst_after_offset_at_input": errors(site.before),
-        "together_fitted": site.here.fitted.tolist(),
-        "together_held_out": site.here.count[0].tolist(),
+        "first": [names[i] for i in errors.pairs[:, 0]],
+        "second": [names[j] for j in errors.pairs[:, 1]],
+        "claim": listed.claims,
+        "q_value": listed.q.tolist(),
+        "worst": errors.worst.tolist(),
+        "worst_after_offset": errors.worst_after_offset.tolist(),
+        "worst_after_offset_at_input": nowhere if listed.before is None else listed.before.tolist(),
+        "together_fitted": errors.fitted.tolist(),
+        "together_held_out": errors.count[0].tolist(),
     }
 
 
 def _plots(site: SiteErrors, summaries: Sequence[SiteSummary], names: Sequence[str]) -> list[Any]:
-    plots = [errors_by_control(site), pair_map(site, names)]
+    plots = [errors_by_control(site)]
+    if len(names) <= MOST_WHOLE:
+        plots.append(pair_map(site, names))
     compared = [s for s in summaries if s.random_mean_worst]
     return [*plots, random_layers(compared)] if compared else plots
 

@@ -25,7 +25,7 @@ all pairs after Benjamini and Yekutieli, which is valid under any dependence.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
@@ -47,6 +47,7 @@ CLASSES = ("both", "one", "none")
 BOTH, ONE, NONE = range(3)
 BIN = 0.01  # relative width of a bin
 SMALLEST, LARGEST = 1e-8, 1e8  # errors outside are counted in the end bins
+FEW = 20  # times fewer pairs than a table of all has entries, and they are counted one by one
 N_BINS = int(np.log(LARGEST / SMALLEST) / BIN)
 
 
@@ -185,6 +186,12 @@ def groups_together(
     features: Bool[np.ndarray, "n m"], groups: Groups | None, pairs: Pairs
 ) -> Int[np.ndarray, " pair"]:
     """Number of groups of rows (None: rows) in which each pair is on together at least once."""
+    if groups is None and FEW * len(pairs) < features.shape[1] ** 2:
+        together = np.zeros(len(pairs), dtype=np.int64)
+        for tile in tiles_of(pairs, np.arange(len(pairs))):
+            rows = features[features[:, tile.first]]
+            together[tile.partner_indices] = rows[:, tile.partners].sum(axis=0)
+        return together
     on = sparse.csr_matrix(features, dtype=np.int64)
     if groups is None:
         return np.asarray((on.T @ on).toarray()[pairs[:, 0], pairs[:, 1]])
@@ -373,9 +380,16 @@ def p_values(
         together: number of independent groups of these rows in which both are on, by pair.
         n_groups: number of groups of held-out rows.
     """
-    log_orders = gammaln(n_groups + 1) - gammaln(together + 1) - gammaln(n_groups - together + 1)
-    p = np.where(errors.separated, np.exp(-log_orders), 1.0)
+    p = np.where(errors.separated, chance_of_order(together, n_groups), 1.0)
     return np.where(errors.observed, p, np.nan)
+
+
+def chance_of_order(
+    together: Int[np.ndarray, " pair"], n_groups: int
+) -> Float[np.ndarray, " pair"]:
+    """The chance that the groups with both on come out on top of all others (see the module)."""
+    log_orders = gammaln(n_groups + 1) - gammaln(together + 1) - gammaln(n_groups - together + 1)
+    return np.asarray(np.exp(-log_orders))
 
 
 def q_values(
@@ -432,19 +446,18 @@ def never_apart(features: Bool[np.ndarray, "n m"], pairs: Pairs) -> Bool[np.ndar
     return np.asarray((together == 0) | (alone == 0).any(axis=1) | (neither == 0))
 
 
-def counts(pair_claims: list[Claim]) -> dict[Claim, int]:
+def counts(pair_claims: Sequence[Claim]) -> dict[Claim, int]:
     """The number of pairs in each class."""
     counted = Counter(pair_claims)
     return {claim: counted[claim] for claim in CLAIMS}
 
 
-def main_claim(pair_claims: list[Claim]) -> Claim:
+def main_claim(counted: Mapping[Claim, int]) -> Claim:
     """The class of the layer as a whole: computed or before, whichever has more pairs.
 
     A layer may be built for a few pairs out of many. Only if no pair is in these two classes is the
     layer absent or undecided, whichever has more pairs; undecided if all pairs are unseen.
     """
-    counted = counts(pair_claims)
     rivals: tuple[tuple[Claim, Claim], ...] = (("computed", "before"), ("absent", "undecided"))
     return next(
         (max(both, key=lambda one: counted[one]) for both in rivals if any(map(counted.get, both))),

@@ -187,7 +187,7 @@ class Depth:
 
     def computed(self) -> list[str]:
         """Names of the ANDs that are computed here."""
-        return _named(self.site, self.names, "computed")
+        return [and_name(*names) for names in _computed(self.site, self.names)]
 
 
 class Composer:
@@ -201,7 +201,8 @@ class Composer:
 
     def __init__(self, names: Sequence[str], rows: Split, most: int):
         self._names, self._rows, self._most = tuple(names), rows, most
-        self._computed: list[set[str]] = []  # ANDs that earlier layers compute, by depth - 1
+        # pairs of names whose ANDs earlier layers compute, by depth - 1
+        self._computed: list[set[tuple[str, str]]] = []
 
     def follow(self, run: Run[Any], layer: Layer, site: SiteErrors, n_random: int) -> list[Depth]:
         """Measure the next layer for ANDs of the earlier layers' ANDs, at every depth reached.
@@ -214,15 +215,15 @@ class Composer:
         """
         depths: list[Depth] = []
         names, rows, here = self._names, self._rows, site
-        computed = [set(_named(site, names, "computed"))]
+        computed = [set(_computed(site, names))]
         for depth, earlier in enumerate(self._computed, start=2):
-            names, rows, left_out = self._as_features(here, names, rows, earlier)
+            names, rows, left_out = self._as_features(names, rows, earlier)
             if len(names) < 2:
                 break
             run.progress(f"{layer.hook}: ANDs of {len(names)} ANDs of earlier layers")
             here = measure_site(run, layer, rows, n_random)
             depths.append(Depth(depth, names, left_out, here))
-            computed.append(set(depths[-1].computed()))
+            computed.append(set(_computed(here, names)))
         for i, new in enumerate(computed):
             if i == len(self._computed):
                 self._computed.append(set())
@@ -230,13 +231,14 @@ class Composer:
         return depths
 
     def _as_features(
-        self, site: SiteErrors, names: tuple[str, ...], rows: Split, earlier: set[str]
+        self, names: tuple[str, ...], rows: Split, earlier: set[tuple[str, str]]
     ) -> tuple[tuple[str, ...], Split, int]:
         """The most frequent of the ANDs computed earlier, as features."""
+        number = {name: k for k, name in enumerate(names)}
+        pairs = [(number[a], number[b]) for a, b in earlier if a in number and b in number]
         held = [
-            (name, rows.labels[:, i] & rows.labels[:, j])
-            for (i, j) in site.here.pairs.tolist()
-            if (name := and_name(names[i], names[j])) in earlier
+            (and_name(names[i], names[j]), rows.labels[:, i] & rows.labels[:, j])
+            for i, j in sorted(pairs)
         ]
         often = sorted(range(len(held)), key=lambda k: -int(held[k][1].sum()))
         most_frequent = sorted(often[: self._most])
@@ -258,9 +260,10 @@ def and_name(first: str, second: str) -> str:
     return " & ".join(parts)
 
 
-def _named(site: SiteErrors, names: Sequence[str], claim: str) -> list[str]:
+def _computed(site: SiteErrors, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Names of the pairs that are computed at the layer."""
     return [
-        and_name(names[i], names[j])
-        for (i, j), pair_claim in zip(site.here.pairs.tolist(), site.claims, strict=True)
-        if pair_claim == claim
+        (names[i], names[j])
+        for (i, j), claim in zip(site.listed.errors.pairs.tolist(), site.listed.claims, strict=True)
+        if claim == "computed"
     ]

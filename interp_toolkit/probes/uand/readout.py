@@ -22,7 +22,7 @@ Source: "Computation in superposition", sections 1.1, 1.2 and 1.4 (readoffs and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,7 @@ MOST_LEVERAGE = 0.99  # of a row on its own readout; above, leaving it out is no
 LEAST_RESPONSE = 0.1  # to other rows, relative to that to itself; less counts as none
 HISTOGRAM_SCORES = 20_000_000  # largest number of scores with neither feature on, about
 PRODUCTS_AT_ONCE = 2**29  # bytes of products of fitted and held-out rows
+PAIRS_AT_ONCE = 512  # scored by one product
 SPARSE_COST = 12.0  # of a multiplication in a sparse product, relative to a dense one; measured
 
 
@@ -100,9 +101,13 @@ class UANDReadout(BaseEstimator):
         self._norms = np.einsum("nd,nd->n", self._rows, self._rows)
         leverage = np.minimum(self._norms / len(X), MOST_LEVERAGE)
         self._boost = 1 / (1 - leverage)
-        on = sparse.csr_matrix(self._features, dtype=np.int64)
-        self.n_together_ = (on.T @ on).toarray()
         return self
+
+    @property
+    def n_together_(self) -> Int[np.ndarray, "m m"]:
+        """Number of fitted rows on which two features are on together."""
+        on = sparse.csr_matrix(self._features, dtype=np.int64)
+        return np.asarray((on.T @ on).toarray())
 
     def readouts(
         self, gates: Sequence[Sequence[int]] | None = None
@@ -205,23 +210,32 @@ class UANDReadout(BaseEstimator):
         m = self._features.shape[1]
         X, features = checked(X, features, like=(self.n_features_in_, m))
         chosen = all_pairs(m) if pairs is None else checked_pairs(pairs, m)
-        fitted = self.n_together_[chosen[:, 0], chosen[:, 1]]
+        fitted = groups_together(self._features, None, chosen)
         together = groups_together(features, None, chosen)
         fitted_pairs = np.flatnonzero((fitted > 0) & (together > 0))
         tiles = tiles_of(chosen, fitted_pairs)
         on = np.ascontiguousarray(features.T)
-        sparsely = self._sparse_pays(tiles, len(X))
+        sparsely = self._sparse_pays(tiles, fitted, len(X))
         row_bytes = self._rows.itemsize * max(len(self._rows) if sparsely else 0, m)
         at_once = max(1, PRODUCTS_AT_ONCE // row_bytes)
         step = max(1, len(fitted_pairs) * len(X) // HISTOGRAM_SCORES)
         tile_errors = [TileErrors(len(tile.partners)) for tile in tiles]
-        jobs = (self.n_jobs or joblib.cpu_count()) if sparsely else 1
         for start in range(0, len(X), at_once):
             part = slice(start, start + at_once)
             held_out = self._whitening(X[part].astype(self._rows.dtype, copy=False))
-            products = self._rows @ held_out.T if sparsely else None
-            joblib.Parallel(jobs, prefer="threads")(
-                joblib.delayed(self._measure)(tile, held_out, products, on[:, part], step, errors)
+            if not sparsely:
+                for group in _groups_of(tiles):
+                    self._measure_together(
+                        [tiles[k] for k in group],
+                        held_out,
+                        on[:, part],
+                        step,
+                        [tile_errors[k] for k in group],
+                    )
+                continue
+            products = self._rows @ held_out.T
+            joblib.Parallel(self.n_jobs or joblib.cpu_count(), prefer="threads")(
+                joblib.delayed(self._measure)(tile, products, on[:, part], step, errors)
                 for tile, errors in zip(tiles, tile_errors, strict=True)
             )
         return gathered(chosen, fitted, together, tiles, tile_errors)
@@ -229,28 +243,85 @@ class UANDReadout(BaseEstimator):
     def _measure(
         self,
         tile: Tile,
-        held_out: Float[np.ndarray, "input d"],
-        products: Float[np.ndarray, "row input"] | None,
+        products: Float[np.ndarray, "row input"],
         on: Bool[np.ndarray, "feature input"],
         step: int,
         errors: TileErrors,
     ) -> None:
-        """Add a tile's scores to its errors; `products`, if any, are of all rows and inputs."""
-        rows = np.flatnonzero(self._features[:, tile.first])
-        together = self._features[rows][:, tile.partners].T
-        weights: Any = together.astype(self._rows.dtype)
-        if products is not None:
-            weights = sparse.csr_matrix(weights)
-        count = together.sum(axis=1)
+        """Add a tile's scores to its errors, from products of all rows and inputs."""
+        rows, together = self._together(tile)
+        weights = sparse.csr_matrix(together.astype(self._rows.dtype))
+        scaling = self.gain_and_bias(weights, rows, together.sum(axis=1))
+        _add_scaled(np.asarray(weights @ products[rows]), scaling, tile, on, step, errors)
+
+    def _measure_together(
+        self,
+        tiles: Sequence[Tile],
+        held_out: Float[np.ndarray, "input d"],
+        on: Bool[np.ndarray, "feature input"],
+        step: int,
+        errors: Sequence[TileErrors],
+    ) -> None:
+        """Add the scores of several tiles to their errors, from one product for all."""
+        summed = [self._summed(tile) for tile in tiles]
+        every = np.concatenate([sums for sums, _ in summed]) @ held_out.T
+        ends = np.cumsum([len(sums) for sums, _ in summed])[:-1]
+        for tile, scores, (_, scaling), one in zip(
+            tiles, np.split(every, ends), summed, errors, strict=True
+        ):
+            _add_scaled(scores, scaling, tile, on, step, one)
+
+    def _summed(
+        self, tile: Tile
+    ) -> tuple[
+        Float[np.ndarray, "partner d"],
+        tuple[Float[np.ndarray, " partner"], Float[np.ndarray, " partner"]],
+    ]:
+        """Sums of the rows with both features on, and gain and bias."""
+        rows, together = self._together(tile)
+        weights = together.astype(self._rows.dtype)
         sums = weights @ self._rows[rows]
+        return sums, self._gain_and_bias(weights, sums, rows, together.sum(axis=1))
+
+    def _together(
+        self, tile: Tile
+    ) -> tuple[Int[np.ndarray, " row"], Bool[np.ndarray, "partner row"]]:
+        """Rows with the first feature on, and whether each partner is on too."""
+        rows = np.flatnonzero(self._features[:, tile.first])
+        return rows, self._features[rows][:, tile.partners].T
+
+    def whitened(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
+        """Activations in the coordinates in which readouts are sums of the fitted rows."""
+        return self._whitening(X.astype(self._rows.dtype, copy=False))
+
+    @property
+    def whitened_rows(self) -> Float[np.ndarray, "row k"]:
+        """The fitted rows in these coordinates."""
+        return self._rows
+
+    def gain_and_bias(
+        self, weights: Any, rows: Int[np.ndarray, " row"], count: Int[np.ndarray, " gate"]
+    ) -> tuple[Float[np.ndarray, " gate"], Float[np.ndarray, " gate"]]:
+        """The readout of a gate is gain * (products with the sum of its rows) + bias.
+
+        Args:
+            weights: [gate row], dense or sparse: 1 for a row on which the gate is true.
+            rows: the fitted rows.
+            count: number of rows with weight 1.
+        """
+        return self._gain_and_bias(weights, weights @ self._rows[rows], rows, count)
+
+    def _gain_and_bias(
+        self,
+        weights: Any,
+        sums: Float[np.ndarray, "gate k"],
+        rows: Int[np.ndarray, " row"],
+        count: Int[np.ndarray, " gate"],
+    ) -> tuple[Float[np.ndarray, " gate"], Float[np.ndarray, " gate"]]:
         boosted = weights @ (self._rows[rows] * self._boost[rows, None])
         own = weights @ (self._norms * self._boost)[rows]
-        response = _response(sums, boosted, own, count)
-        scores = sums @ held_out.T if products is None else weights @ products[rows]
         share = count / len(self._rows)
-        scores *= ((1 - share) / (np.maximum(count, 1) * response))[:, None].astype(scores.dtype)
-        scores += share[:, None].astype(scores.dtype)
-        errors.add(scores, on[tile.first], on[tile.partners], step)
+        return (1 - share) / (np.maximum(count, 1) * _response(sums, boosted, own, count)), share
 
     def _whitened_readout(
         self, gate: Sequence[int]
@@ -274,16 +345,47 @@ class UANDReadout(BaseEstimator):
         share = np.float64(len(rows) / len(self._rows))
         return total * ((1 - share) / (len(rows) * response[0])), share
 
-    def _sparse_pays(self, tiles: Sequence[Tile], n_inputs: int) -> bool:
+    def _sparse_pays(
+        self, tiles: Sequence[Tile], fitted: Int[np.ndarray, " pair"], n_inputs: int
+    ) -> bool:
         """Whether sums over the few rows with both on cost less than dense products."""
         n, d = self._rows.shape
         sparse_cost, dense_cost = float(n * d * n_inputs), 0.0
-        for first, partners, _ in tiles:
-            n_rows = int(self.n_together_[first, first])
-            together = int(self.n_together_[first, partners].sum())
+        often = self._features.sum(axis=0)
+        for first, partners, indices in tiles:
+            n_rows = int(often[first])
+            together = int(fitted[indices].sum())
             dense_cost += len(partners) * d * (n_rows + n_inputs)
             sparse_cost += SPARSE_COST * together * (n_inputs + d)
         return sparse_cost < dense_cost
+
+
+def _groups_of(tiles: Sequence[Tile]) -> Iterator[list[int]]:
+    """Tiles in groups of about PAIRS_AT_ONCE pairs, as one product for few pairs is slow."""
+    group, size = list[int](), 0
+    for k, tile in enumerate(tiles):
+        if group and size + len(tile.partners) > PAIRS_AT_ONCE:
+            yield group
+            group, size = [], 0
+        group.append(k)
+        size += len(tile.partners)
+    if group:
+        yield group
+
+
+def _add_scaled(
+    scores: Float[np.ndarray, "partner input"],
+    scaling: tuple[Float[np.ndarray, " partner"], Float[np.ndarray, " partner"]],
+    tile: Tile,
+    on: Bool[np.ndarray, "feature input"],
+    step: int,
+    errors: TileErrors,
+) -> None:
+    """Add scores to a tile's errors, after gain and bias."""
+    gain, bias = (values[:, None].astype(scores.dtype) for values in scaling)
+    scores *= gain
+    scores += bias
+    errors.add(scores, on[tile.first], on[tile.partners], step)
 
 
 UANDReadoff = UANDReadout  # the name in the source's words
@@ -406,7 +508,12 @@ class Whitening:
 
     def __call__(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
         """The rows of X, whitened, in the precision of X."""
-        return np.asarray(_scaled(X, self.mean, self.unit) @ self.turn.astype(X.dtype))
+        turn = self.turn.astype(X.dtype)
+        whitened = np.empty((len(X), turn.shape[1]), dtype=X.dtype)
+        for start in range(0, len(X), ROWS):
+            part = slice(start, start + ROWS)
+            np.matmul(_scaled(X[part], self.mean, self.unit), turn, out=whitened[part])
+        return whitened
 
     def directions(self, whitened: Float[np.ndarray, "gate k"]) -> Float[np.ndarray, "gate d"]:
         """Directions in activation space, from those in whitened coordinates."""
@@ -427,7 +534,10 @@ def whiten(X: Float[np.ndarray, "n d"], ridge: float) -> Whitening:
     """
     n, d = X.shape
     mean = X.mean(axis=0, dtype=np.float64)
-    deviation = X.std(axis=0, dtype=np.float64)
+    squares = np.zeros(d)
+    for start in range(0, n, ROWS):
+        squares += np.square(X[start : start + ROWS] - mean).sum(axis=0)
+    deviation = np.sqrt(squares / n)
     least = np.finfo(X.dtype).tiny  # the inverse of a smaller number may be infinite
     varies = deviation > np.maximum(CONSTANT * np.abs(mean), least)
     if not varies.any():

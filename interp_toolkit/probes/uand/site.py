@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp_toolkit.boolean_functions import after_offset
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import Run
 from interp_toolkit.models.features.samples import Samples, read_at
@@ -38,12 +39,22 @@ from interp_toolkit.models.weights.parts import MLPWeights, neurons, residual_ho
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.probes.estimators.splits import grouped_folds, shuffled_labels
 from interp_toolkit.probes.uand.absence import SiteRows
+from interp_toolkit.probes.uand.blocks import (
+    ActivationProducts,
+    LabelProducts,
+    Labels,
+    SeparatedPairs,
+    measured,
+    pair_errors,
+    separated_pairs,
+)
 from interp_toolkit.probes.uand.errors import (
     Claim,
     PairErrors,
     PairEvidence,
     Pairs,
     claims,
+    counts,
     groups_together,
     is_read,
     never_apart,
@@ -61,8 +72,29 @@ from interp_toolkit.probes.uand.readout import UANDReadout, all_pairs
 from interp_toolkit.stats import holm
 
 FOLDS = 5  # of which one is held out
+MOST_WHOLE = 1_000  # features, all of whose pairs are measured and kept
+MOST_DESCRIBED = 4_000  # of more pairs, in figures and tables of errors
+MOST_LISTED = 20_000  # of more pairs; those read best
+DRAWS = 20  # of pairs, until enough are on together
 MOST_COMPARED = 2_000  # pairs on which random layers are compared
 ROWS_COMPARED = 8_000  # rows; at least four times the number of neurons
+
+
+@dataclass(frozen=True, eq=False)
+class ListedPairs:
+    """Pairs with their classes.
+
+    Attributes:
+        errors: their errors at the layer.
+        before: their worst errors after offset at its input; None if it has none.
+        q: adjusted p-values of the pairs at the layer.
+        claims: the class of each pair.
+    """
+
+    errors: PairErrors
+    before: Float[np.ndarray, " pair"] | None
+    q: Float[np.ndarray, " pair"]
+    claims: list[Claim]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +104,11 @@ class SiteErrors:
     Attributes:
         hook, input_name: names of the layer's hook point and input (see `Layer`).
         behind_attention: whether `before` lacks information from other positions.
-        here, before, shuffled, random: the errors of all pairs at the layer, at its input (None
-            if it has none), with shuffled labels, and in the first random layer (None without).
-        q: adjusted p-values of the pairs at the layer.
-        claims: the class of each pair.
+        here, before, shuffled, random: the errors of all pairs (of many: of some, drawn at random)
+            at the layer, at its input (None if it has none), with shuffled labels, and in the first
+            random layer (None without).
+        listed: the pairs with their classes: all of them, or the readable ones of many.
+        counts: number of pairs in each class.
         certain: number of pairs that are computed at the level for all pairs together (Holm).
         rows_needed: number of rows from which the lack of an AND at the input can be shown, about;
             None if there are so many, or no number would do.
@@ -94,8 +127,8 @@ class SiteErrors:
     before: PairErrors | None
     shuffled: PairErrors
     random: PairErrors | None
-    q: Float[np.ndarray, " pair"]
-    claims: list[Claim]
+    listed: ListedPairs
+    counts: Mapping[Claim, int]
     certain: int
     rows_needed: int | None
     statistic: float
@@ -147,6 +180,8 @@ def split(samples: Samples, seed: int) -> Split:
 
 def measure_site(run: Run[Any], layer: Layer, rows: Split, n_random: int) -> SiteErrors:
     """Fit and measure the readouts at a layer and its controls (see the module)."""
+    if rows.labels.shape[1] > MOST_WHOLE:
+        return _measure_many(run, layer, rows, n_random)
     pairs, level, progress = all_pairs(rows.labels.shape[1]), run.options.level, run.progress
     progress(f"{layer.hook}: {len(pairs):,} pairs")
     here = reading(layer.activations, rows.labels, rows, pairs)
@@ -163,15 +198,7 @@ def measure_site(run: Run[Any], layer: Layer, rows: Split, n_random: int) -> Sit
     p = holm(p_values(here.errors, *_together(rows.labels, rows, pairs)))
     progress(f"{layer.hook}: shuffled labels")
     mixed = reading(layer.activations, shuffled(rows), rows, pairs)
-    random, statistic, statistics = None, float("nan"), list[float]()
-    if n_random and here.errors.observed.any():
-        progress(f"{layer.hook}: random layers")
-        random = _errors(layer.reinitialised(rows.seed), rows.labels, rows, pairs)
-        compare = _Comparison(here.errors, rows, layer.activations.shape[1])
-        statistic = compare(layer.activations)
-        for draw in range(n_random):
-            progress(f"{layer.hook}: random layer {draw + 1} of {n_random}")
-            statistics.append(compare(layer.reinitialised(rows.seed + draw)))
+    random, statistic, statistics = _against_random(run, layer, rows, here.errors, n_random)
     intersections, higher = _constructions(layer, rows, pairs, level)
     return SiteErrors(
         hook=layer.hook,
@@ -181,22 +208,207 @@ def measure_site(run: Run[Any], layer: Layer, rows: Split, n_random: int) -> Sit
         before=before[0].errors if before else None,
         shuffled=mixed.errors,
         random=random,
-        q=here.q,
-        claims=pair_claims,
+        listed=ListedPairs(
+            errors=here.errors,
+            before=before[0].errors.worst_after_offset if before else None,
+            q=here.q,
+            claims=pair_claims,
+        ),
+        counts=counts(pair_claims),
         certain=int(((np.array(pair_claims) == "computed") & (p <= level)).sum()),
-        rows_needed=_rows_needed(before, rows),
+        rows_needed=_rows_needed(before[0].rows if before else None, rows),
         statistic=statistic,
-        random_statistics=np.array(statistics),
+        random_statistics=statistics,
         shuffled_read=int((is_read(mixed.errors) & (mixed.q <= level)).sum()),
         intersections=intersections,
         higher=higher,
     )
 
 
-def _rows_needed(before: Sequence[PairEvidence], rows: Split) -> int | None:
-    if not before or before[0].rows is None:
+def _against_random(
+    run: Run[Any], layer: Layer, rows: Split, here: PairErrors, n_random: int
+) -> tuple[PairErrors | None, float, Float[np.ndarray, " draw"]]:
+    """Errors in a random layer, and the statistics of the layer and of all random ones."""
+    if not n_random or not here.observed.any():
+        return None, float("nan"), np.array([])
+    run.progress(f"{layer.hook}: random layers")
+    random = _errors(layer.reinitialised(rows.seed), rows.labels, rows, here.pairs)
+    compare = _Comparison(here, rows, layer.activations.shape[1])
+    statistic, statistics = compare(layer.activations), list[float]()
+    for draw in range(n_random):
+        run.progress(f"{layer.hook}: random layer {draw + 1} of {n_random}")
+        statistics.append(compare(layer.reinitialised(rows.seed + draw)))
+    return random, statistic, np.array(statistics)
+
+
+def _measure_many(run: Run[Any], layer: Layer, rows: Split, n_random: int) -> SiteErrors:
+    """`measure_site` for more pairs than are kept: classes of all, errors of some."""
+    level, progress, m = run.options.level, run.progress, rows.labels.shape[1]
+    n_pairs = m * (m - 1) // 2
+    labels, sample = _labels(rows.labels, rows), _observed_pairs(rows, MOST_DESCRIBED)
+    progress(f"{layer.hook}: {n_pairs:,} pairs")
+    here = _read_many(layer.activations, rows.labels, rows, sample)
+    before: list[_ManyPairs] = []
+    for what, control in (("input", layer.input), ("linear part", layer.pre)):
+        if control is not None:
+            progress(f"{layer.hook}: its {what}")
+            first = not before
+            before.append(_read_many(control, rows.labels, rows, sample if first else sample[:0]))
+            before[-1] = before[-1] if first else replace(before[-1], products=None, rows=None)
+    if before and layer.behind_attention:
+        attended = layer.attended()
+        whole = None if attended is None else SiteRows(attended, rows.labels)
+        before[0] = replace(before[0], rows=whole)
+    progress(f"{layer.hook}: classes of the pairs")
+    pairs = _read_anywhere(here, before, m)
+    evidence = [one.at(pairs) for one in (here, *before)]
+    affine = _affine_among(pairs, evidence, labels, level)
+    pair_claims = claims(evidence[0], evidence[1:], affine, level)
+    counted = counts(pair_claims)
+    counted["unseen"] = n_pairs - here.separated.n_observed
+    unread = here.separated.n_observed - len(pairs)
+    counted["absent" if here.rows is not None and here.rows.enough else "undecided"] += unread
+    computed = np.array(pair_claims, dtype=object) == "computed"
+    at = here.separated.index(_codes(pairs, m))
+    certain = computed & (at >= 0) & (np.append(here.separated.holm(), 1.0)[at] <= level)
+    listed = _listed(here, before, labels, evidence[0], pair_claims, computed)
+    here = replace(here, products=None)
+    del evidence, before[1:]
+    progress(f"{layer.hook}: shuffled labels")
+    mixed = _read_many(layer.activations, shuffled(rows), rows, sample)
+    shuffled_read = int((mixed.separated.read & (mixed.separated.q() <= level)).sum())
+    shuffled_errors = mixed.errors
+    del mixed
+    random, statistic, statistics = _against_random(run, layer, rows, here.errors, n_random)
+    return SiteErrors(
+        hook=layer.hook,
+        input_name=layer.input_name,
+        behind_attention=layer.behind_attention,
+        here=here.errors,
+        before=before[0].errors if before else None,
+        shuffled=shuffled_errors,
+        random=random,
+        listed=listed,
+        counts=counted,
+        certain=int(certain.sum()),
+        rows_needed=_rows_needed(before[0].rows if before else None, rows),
+        statistic=statistic,
+        random_statistics=statistics,
+        shuffled_read=shuffled_read,
+        intersections=None,
+        higher=None,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _ManyPairs:
+    """Readouts of many pairs at one site.
+
+    Attributes:
+        separated: the pairs that are separated.
+        errors: of a sample of all pairs.
+        products: for the scores of any pair; None once they are not needed.
+        rows: as in `PairEvidence`.
+    """
+
+    separated: SeparatedPairs
+    errors: PairErrors
+    products: ActivationProducts | None
+    rows: SiteRows | None
+
+    def at(self, pairs: Pairs) -> PairEvidence:
+        """Some observed pairs, with p-values that are adjusted for all."""
+        index = self.separated.index(_codes(pairs, self.separated.n_features))
+        q = np.append(self.separated.q(), 1.0)[index]
+        return PairEvidence(self.separated.errors_at(pairs), q, self.rows)
+
+
+def _read_many(
+    X: Float[np.ndarray, "n _"], labels: Bool[np.ndarray, "n m"], rows: Split, sample: Pairs
+) -> _ManyPairs:
+    readout = UANDReadout().fit(X[rows.fitted], labels[rows.fitted])
+    products = ActivationProducts.of(readout, X[rows.held_out])
+    separated = separated_pairs(products, _labels(labels, rows))
+    errors = (
+        readout.errors(X[rows.held_out], labels[rows.held_out], sample)
+        if len(sample)
+        else separated.errors_at(sample)
+    )
+    return _ManyPairs(separated, errors, products, SiteRows(X, labels, readout))
+
+
+def _labels(labels: Bool[np.ndarray, "n m"], rows: Split) -> Labels:
+    return Labels.of(labels[rows.fitted], labels[rows.held_out], rows.groups[rows.held_out])
+
+
+def _codes(pairs: Pairs, n_features: int) -> Int[np.ndarray, " pair"]:
+    return np.asarray(pairs[:, 0] * n_features + pairs[:, 1])
+
+
+def _observed_pairs(rows: Split, most: int) -> Pairs:
+    """Up to `most` pairs that are on together in fitted and held-out rows, drawn at random."""
+    m, rng = rows.labels.shape[1], np.random.default_rng(rows.seed)
+    codes = np.zeros(0, dtype=np.int64)
+    for _ in range(DRAWS):
+        drawn = np.sort(rng.integers(0, m, (5 * most, 2)), axis=1)
+        drawn = drawn[drawn[:, 0] < drawn[:, 1]]
+        for side in (rows.fitted, rows.held_out):
+            drawn = drawn[groups_together(rows.labels[side], None, drawn) > 0]
+        codes = np.union1d(codes, _codes(drawn, m))
+        if len(codes) >= most:
+            break
+    codes = _some(codes, most, rng)
+    return np.column_stack([codes // m, codes % m])
+
+
+def _read_anywhere(here: _ManyPairs, before: Sequence[_ManyPairs], n_features: int) -> Pairs:
+    """Pairs that are readable at the layer or before it."""
+    parts = [one.separated.codes[one.separated.read] for one in (here, *before)]
+    codes = np.unique(np.concatenate(parts))
+    return np.column_stack([codes // n_features, codes % n_features])
+
+
+def _affine_among(
+    pairs: Pairs, evidence: Sequence[PairEvidence], labels: Labels, level: float
+) -> Bool[np.ndarray, " pair"]:
+    """`affine_in` for the pairs whose readout is significant somewhere; False for the others."""
+    affine = np.zeros(len(pairs), dtype=bool)
+    significant = np.zeros(len(pairs), dtype=bool)
+    for one in evidence:
+        significant |= is_read(one.errors) & (one.q <= level)
+    chosen = np.flatnonzero(significant)
+    if len(chosen):
+        _, ends, counted = measured(LabelProducts.of(labels), labels, pairs[chosen])
+        bits = pair_errors(pairs[chosen], ends, counted)
+        affine[chosen] = is_read(bits) | never_apart(labels.held_out, pairs[chosen])
+    return affine
+
+
+def _listed(
+    here: _ManyPairs,
+    before: Sequence[_ManyPairs],
+    labels: Labels,
+    evidence: PairEvidence,
+    pair_claims: list[Claim],
+    computed: Bool[np.ndarray, " pair"],
+) -> ListedPairs:
+    """The computed pairs and those that are read best, sorted."""
+    best = np.lexsort([evidence.errors.worst_after_offset, ~computed])
+    chosen = np.sort(best[: max(MOST_LISTED, int(computed.sum()))])
+    pairs = evidence.errors.pairs[chosen]
+    assert here.products is not None
+    errors = pair_errors(pairs, *measured(here.products, labels, pairs)[1:])
+    at_input = None
+    if before and before[0].products is not None:
+        ends = measured(before[0].products, labels, pairs)[1]
+        at_input = after_offset(*ends)
+    return ListedPairs(errors, at_input, evidence.q[chosen], [pair_claims[k] for k in chosen])
+
+
+def _rows_needed(before: SiteRows | None, rows: Split) -> int | None:
+    if before is None:
         return None
-    needed = before[0].rows.rows_needed
+    needed = before.rows_needed
     return needed if needed > len(np.unique(rows.groups)) else None
 
 

@@ -1,5 +1,8 @@
 """Looks: what is compared with what, against counting by hand."""
 
+import dataclasses
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +18,7 @@ from interp_toolkit.circuits.heads.detectors import (
     PREVIOUS_TOKEN,
 )
 from interp_toolkit.circuits.metrics.prompts import Prompts
+from interp_toolkit.errors import InputError
 
 ALL = [INDUCTION, DUPLICATE_TOKEN, PREVIOUS_TOKEN, FIRST_TOKEN]
 
@@ -31,7 +35,7 @@ def prompts(request):
 
 
 def places_of(found, look):
-    row, query, key = found.entries[:, found.which_set == look]
+    row, query, key = found.sets().entries[:, found.sets().which_set == look]
     return set(zip(row.tolist(), query.tolist(), key.tolist(), strict=True))
 
 
@@ -53,7 +57,7 @@ def test_targets_are_the_relation_and_controls_avoid_them(prompts, causal):
         for kind in ("shifted", "relabelled", "displaced", "other queries"):
             for control in family(found, detector.name, kind).controls:
                 assert not places_of(found, control) & target
-    for row, query, key in zip(*found.entries.tolist(), strict=True):
+    for row, query, key in zip(*found.sets().entries.tolist(), strict=True):
         assert 0 <= key < 24
         assert not causal or key <= query
         assert 0 <= row < len(found.tokens)
@@ -141,9 +145,9 @@ def test_other_queries_see_the_same_keys_as_counted_by_hand(prompts):
                 others = [q for q in range(key + 1, 24) if (q, key) not in own]
                 others = others or [key]  # its own query, where no other sees it
                 wanted += np.mean([pattern[q, key] for q in others])
-            here = (found.which_set == kind.controls[0]) & (found.entries[0] == row)
-            _, query, key = found.entries[:, here]
-            made = (found.weights[here] * pattern[query, key]).sum()
+            here = (found.sets().which_set == kind.controls[0]) & (found.sets().entries[0] == row)
+            _, query, key = found.sets().entries[:, here]
+            made = (found.sets().weights[here] * pattern[query, key]).sum()
             assert made == pytest.approx(wanted)
             assert found.n_queries[row, kind.controls[0]] == pytest.approx(len(own))
 
@@ -154,8 +158,10 @@ def test_uniform_attention_is_counted_over_visible_keys(prompts):
         sums = found.uniform(window)
         for look in range(found.n_sets):
             for row in range(len(found.tokens)):
-                here = (found.which_set == look) & (found.entries[0] == row)
-                places = zip(*found.entries[1:, here], found.weights[here], strict=True)
+                here = (found.sets().which_set == look) & (found.sets().entries[0] == row)
+                places = zip(
+                    *found.sets().entries[1:, here], found.sets().weights[here], strict=True
+                )
                 expected = sum(
                     weight / min(q + 1, window or 99)
                     for q, k, weight in places
@@ -205,3 +211,51 @@ def test_a_detectors_neighbour_is_no_control_of_it(prompts):
         moved = {(r, q, k + step) for r, q, k in places_of(found, shifted.target)}
         assert len(shifted.controls) == 11
         assert all(places_of(found, control) - moved for control in shifted.controls)
+
+
+@pytest.mark.parametrize("detectors", [ALL, [ANSWER, DUPLICATE_TOKEN], [PREVIOUS_TOKEN]])
+def test_sets_made_in_parts_are_those_made_at_once(detectors):
+    prompts = tiled((9, 10, 11, 12), 24, 40)
+    answers = prompts.tokens[:, 5:6]
+    prompts = dataclasses.replace(prompts, answers=answers, answer_positions=torch.full((4, 1), 23))
+    whole = matched_controls(prompts, detectors, causal=True, d_model=16)
+    least = 2 * whole.row_bytes + 1
+    parts = matched_controls(prompts, detectors, causal=True, d_model=16, memory=least)
+    kinds = [
+        [(f.detector, f.kind, f.target, f.controls, f.compared) for f in one.families]
+        for one in (parts, whole)
+    ]
+    assert kinds[0] == kinds[1]
+    np.testing.assert_array_equal(parts.n_queries, whole.n_queries)
+    for window in (None, 5):
+        np.testing.assert_allclose(parts.uniform(window), whole.uniform(window), rtol=1e-12)
+    n_rows = len(whole.tokens)
+    for most in (1, 2, 3, n_rows):
+        batches = parts.batches(most)
+        assert sorted(np.concatenate(batches).tolist()) == list(range(n_rows))
+        for rows in batches:
+            made, wanted = parts.sets(rows), whole.sets(rows)
+            np.testing.assert_array_equal(made.entries, wanted.entries)
+            np.testing.assert_array_equal(made.which_set, wanted.which_set)
+            np.testing.assert_array_equal(made.weights, wanted.weights)
+
+
+def made_within(memory):
+    """Bytes that numpy holds at most while the sets of long prompts are made."""
+    prompts = tiled((60, 70, 80, 90) * 2, 160, 400)
+    tracemalloc.start()
+    found = matched_controls(prompts, ALL, causal=True, d_model=16, memory=memory)
+    for rows in found.batches(2):
+        found.sets(rows)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak, found.row_bytes
+
+
+def test_a_bound_of_memory_is_kept_or_refused():
+    whole, row_bytes = made_within(None)
+    bound = 5 * row_bytes
+    assert whole > 1.5 * bound
+    assert made_within(bound)[0] < bound
+    with pytest.raises(InputError):
+        made_within(row_bytes)

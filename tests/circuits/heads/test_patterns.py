@@ -20,9 +20,9 @@ KINDS = ["own", "own-rotary", "own-bare", "hooked", "native", "gpt2", "llama", "
 ALL = [INDUCTION, DUPLICATE_TOKEN, PREVIOUS_TOKEN, FIRST_TOKEN]
 
 
-def places(model, causal=True):
-    prompts = repeated_prompts(model, rows=5)
-    return matched_controls(prompts, ALL, causal=causal, d_model=int(model.cfg.d_model))
+def places(model, causal=True, memory=None):
+    prompts, d_model = repeated_prompts(model, rows=5), int(model.cfg.d_model)
+    return matched_controls(prompts, ALL, causal=causal, d_model=d_model, memory=memory)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -36,7 +36,9 @@ def test_sums_are_those_of_the_whole_patterns(zoo, kind, count_hooks):
         name = f"blocks.{layer}.attn.hook_pattern"
         pattern = collect(model, found.tokens, name, "all")[name].double().numpy()
         expected = np.zeros(sums.sums.shape[1:])
-        sets = zip(found.entries.T, found.which_set, found.weights, strict=True)
+        sets = zip(
+            found.sets().entries.T, found.sets().which_set, found.sets().weights, strict=True
+        )
         for (row, query, key), look, weight in sets:
             expected[row, :, look] += weight * pattern[row, :, query, key]
         np.testing.assert_allclose(sums.sums[layer], expected, atol=2e-6)
@@ -47,9 +49,16 @@ def test_batches_change_nothing(zoo):
     found = places(model)
     whole = pattern_sums(model, found).sums
     said = []
-    small = pattern_sums(model, found, memory=40_000, progress=said.append).sums
+    small = pattern_sums(model, found, memory=400_000, progress=said.append).sums
     assert len(said) > 1
     np.testing.assert_allclose(whole, small, atol=1e-6)
+    parts = places(model, memory=4 * found.row_bytes)
+    looked: dict[int, int] = {}
+    small = pattern_sums(
+        model, parts, memory=400_000, look=lambda p, n: looked.setdefault(n, len(p)) and None
+    ).sums
+    np.testing.assert_allclose(whole, small, atol=1e-6)
+    assert max(looked.values()) <= parts.n_prompts
 
 
 def test_patterns_that_are_no_softmax_are_shares_and_named(zoo):
@@ -69,7 +78,7 @@ def test_patterns_that_are_no_softmax_are_shares_and_named(zoo):
     assert signed.kinds[0] == "signed"
     shares = (mix / mix.abs().sum(-1, keepdim=True)).numpy()
     target = found.families[0].target
-    row, query, key = found.entries[:, found.which_set == target]
+    row, query, key = found.sets().entries[:, found.sets().which_set == target]
     expected = shares[query[row == 0], key[row == 0]].sum()
     np.testing.assert_allclose(signed.sums[0, 0, :, target], expected, atol=1e-6)
 

@@ -16,6 +16,7 @@ from interp_toolkit.probes.uand.errors import (
     PairErrors,
     PairEvidence,
     claims,
+    counts,
     groups_together,
     main_claim,
     never_apart,
@@ -138,11 +139,11 @@ def test_pairs_that_are_never_apart():
 
 
 def test_the_main_claim():
-    assert main_claim(["unseen", "unseen", "computed"]) == "computed"
-    assert main_claim(["unseen"]) == "undecided"
-    assert main_claim(["absent", "computed", "absent"]) == "computed"
-    assert main_claim(["absent", "computed", "before", "before"]) == "before"
-    assert main_claim(["absent", "undecided", "absent"]) == "absent"
+    assert main_claim(counts(["unseen", "unseen", "computed"])) == "computed"
+    assert main_claim(counts(["unseen"])) == "undecided"
+    assert main_claim(counts(["absent", "computed", "absent"])) == "computed"
+    assert main_claim(counts(["absent", "computed", "before", "before"])) == "before"
+    assert main_claim(counts(["absent", "undecided", "absent"])) == "absent"
 
 
 def test_rows_of_one_group_count_once():
