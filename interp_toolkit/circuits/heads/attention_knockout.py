@@ -317,14 +317,14 @@ class KnockoutRunner:
         """Logits without edits; activations at these hook points are stored."""
         tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
         logits, values = capture(self.model, tokens, names)
-        self._stored.setdefault(tuple(batch.tolist()), {}).update(values)
+        self._stored.setdefault(tuple(_numbers(batch)), {}).update(values)
         return logits
 
     def _stored_of(
         self, rows: Int[Tensor, " batch"], names: Sequence[str]
     ) -> dict[str, Tensor] | None:
         """Stored activations of these hook points for these prompts; None unless all are stored."""
-        row_numbers = rows.tolist()
+        row_numbers = _numbers(rows)
         same_batch = self._stored.get(tuple(row_numbers), {})
         if all(name in same_batch for name in names):
             return {name: same_batch[name] for name in names}
@@ -365,7 +365,7 @@ class KnockoutRunner:
     ) -> Float[np.ndarray, "row 2"]:
         """Metric and loss of these prompts under a knockout."""
         layers = knockout.layers
-        key = tuple(batch.tolist())
+        key = tuple(_numbers(batch))
         if not layers:
             if key not in self._intact:
                 self._intact[key] = self._go(batch, self._n_layers - 1, [])
@@ -491,11 +491,11 @@ class KnockoutRunner:
         name = hook_v(layer)
         values = self._unedited(self._donors_of(batch), [name])[name]
         n_pos = values.shape[1]
-        orders = [_order(self.seed, row, (layer,), (n_pos,)).argsort() for row in batch]
+        orders = [_order(self.seed, row, (layer,), (n_pos,)).argsort() for row in _numbers(batch)]
         return torch.stack([own[order] for own, order in zip(values, orders, strict=True)])
 
     def _donors_of(self, batch: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
-        return torch.tensor([self._donors[row] for row in batch.tolist()])
+        return torch.tensor([self._donors[row] for row in _numbers(batch)])
 
     def _elsewhere(
         self,
@@ -506,7 +506,8 @@ class KnockoutRunner:
         at: tuple[int, int],
     ) -> Float[Tensor, "batch query key"]:
         """Fraction of each key's attention to ablate instead; see `as_much_elsewhere`."""
-        order = torch.stack([_order(self.seed, row, at, pattern.shape[1:]) for row in batch])
+        numbers = _numbers(batch)
+        order = torch.stack([_order(self.seed, row, at, pattern.shape[1:]) for row in numbers])
         return as_much_elsewhere(pattern, where, visible, order.to(pattern.device))
 
 
@@ -556,13 +557,17 @@ def renormalized(
     return torch.where(changed, scaled, pattern), missing
 
 
-def _order(
-    seed: int, row: Tensor, at: tuple[int, ...], shape: Sequence[int]
-) -> Float[Tensor, "..."]:
+def _order(seed: int, row: int, at: tuple[int, ...], shape: Sequence[int]) -> Float[Tensor, "..."]:
     """Random numbers that depend on the prompt and the head, but not on the batch."""
-    state = np.random.SeedSequence([seed, int(row), *at]).generate_state(1)[0]
+    state = np.random.SeedSequence([seed, row, *at]).generate_state(1)[0]
     generator = torch.Generator().manual_seed(int(state))
     return torch.rand(tuple(shape), generator=generator)
+
+
+def _numbers(rows: Int[Tensor, " row"]) -> list[int]:
+    """Indices of prompts, which are on the host, as numbers."""
+    numbers: list[int] = rows.numpy().tolist()
+    return numbers
 
 
 def hook_v(layer: int) -> str:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -239,8 +240,8 @@ class RepeatedTokens(Metric):
 
     def positions(self, rows: Rows) -> Positions:
         """The positions at which at least one of these rows determines its next token."""
-        positions = self.prompts.repeated()[rows].any(0).nonzero()[:, 0]
-        return positions.repeat(len(rows), 1)
+        anywhere = self.prompts.repeated()[rows].any(0).numpy()
+        return torch.from_numpy(np.flatnonzero(anywhere)).repeat(len(rows), 1)
 
     def __call__(self, logits: Logits, rows: Rows, reference: Logits | None = None) -> Values:
         """The value of each row, in single precision at least.
@@ -356,8 +357,9 @@ def named_metric(prompts: Prompts, metric: str | MetricFunction) -> Metric:
 
 def logits_at(logits: Float[Tensor, "row pos d_vocab"], positions: Positions) -> Logits:
     """The logits at each row's own positions; no copy where these are one range for all rows."""
-    first = positions[0]
-    if bool((positions == first).all()) and bool((first.diff() == 1).all()):
+    on_host = (positions if positions.device.type == "cpu" else positions.cpu()).numpy()
+    first = on_host[0]
+    if (on_host == first).all() and (np.diff(first) == 1).all():
         return logits[:, int(first[0]) : int(first[-1]) + 1]
     number = torch.arange(len(positions), device=logits.device)[:, None]
     return logits[number, positions.to(logits.device)]
@@ -372,20 +374,28 @@ def token_losses(
 ) -> Float[Tensor, "row *scored"]:
     """Loss (nats) of each row's scored targets, or its mean, in this precision at least.
 
-    Rows are read one at a time, so that copies are small.
+    Rows are read one at a time, so that copies are small. Positions are listed on the host: a mask
+    on a device makes the host wait for each row.
     """
-    targets, scored = targets.to(logits.device), scored.to(logits.device)
+    held = np.asarray(scored if scored.device.type == "cpu" else scored.cpu())
+    counts, at = held.sum(1).tolist(), torch.from_numpy(np.nonzero(held)[1]).to(logits.device)
+    targets = targets.to(logits.device)
     wider = torch.promote_types(logits.dtype, precision)
     losses = [
-        F.cross_entropy(row[mask].to(wider), row_targets[mask], reduction=reduction)
-        for row, row_targets, mask in zip(logits, targets, scored, strict=True)
+        F.cross_entropy(
+            row.index_select(0, own).to(wider),
+            row_targets.index_select(0, own),
+            reduction=reduction,
+        )
+        for row, row_targets, own in zip(logits, targets, torch.split(at, counts), strict=True)
     ]
     return torch.stack(losses)
 
 
 def require_finite(logits: Tensor) -> None:
     """Raise InputError unless all logits are finite."""
-    if not all(end.isfinite() for end in logits.aminmax()):  # NaN is both; no copy is made
+    ends = torch.stack(logits.aminmax())  # NaN is both; no copy is made, and one number is read
+    if not bool(ends.isfinite().all()):
         raise InputError(
             "the model's logits are not finite on these prompts, so nothing can be measured"
         )

@@ -99,7 +99,7 @@ class PatchingOptions(Options):
 
     @field_validator("kinds")
     @classmethod
-    def _known_kinds(cls, kinds: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _check_kinds(cls, kinds: tuple[str, ...] | None) -> tuple[str, ...] | None:
         unknown = [kind for kind in kinds or () if kind not in HOOKS]
         if unknown or kinds == ():
             raise ValueError(f"kinds are {', '.join(HOOKS)}; got {', '.join(unknown) or 'none'}")

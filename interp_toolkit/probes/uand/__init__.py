@@ -4,6 +4,7 @@ On arrays:
 
 - `readout`: `UANDReadout`, linear readouts of the AND of every pair
 - `errors`: their errors by class of input; pairs classified as computed, before, or absent
+- `blocks`: the separated pairs among millions, in blocks
 - `absence`: whether any affine function of the input comes as near to an AND
 - `intersections`: the readout of the source's construction, from shared neurons
 

@@ -247,11 +247,11 @@ class SeparatedPairs:
 
 
 class _Some(NamedTuple):
-    """Pairs of one feature: the feature, its partners, and where they stand in a list."""
+    """Pairs of one feature: the feature, its partners, and the pairs' indices in a list."""
 
     first: int
     partners: Int[np.ndarray, " partner"]
-    places: Int[np.ndarray, " partner"]
+    indices: Int[np.ndarray, " partner"]
 
 
 def pair_errors(pairs: Pairs, ends: Ends, counts: Counts) -> PairErrors:
@@ -405,12 +405,12 @@ def _scaled(
     for some in _tiles(pairs):
         rows = np.flatnonzero(labels.fitted[:, some.first])
         together = labels.fitted[rows][:, some.partners].T
-        gain[some.places], bias[some.places] = products.scale(together, rows)
+        gain[some.indices], bias[some.indices] = products.scale(together, rows)
         held_out = np.flatnonzero(labels.held_out[:, some.first])
         held_out = held_out[np.argsort(labels.groups[held_out], kind="stable")]
         on = labels.held_out[held_out][:, some.partners]
         starts = np.flatnonzero(np.diff(labels.groups[held_out], prepend=-1))
-        counts[:, some.places] = (
+        counts[:, some.indices] = (
             together.sum(axis=1),
             on.sum(axis=0),
             np.logical_or.reduceat(on, starts, axis=0).sum(axis=0),
@@ -436,24 +436,24 @@ def _tiles(pairs: Pairs, most: int = PARTNERS) -> Iterator[_Some]:
     """Pairs grouped by their first feature, in blocks of partners."""
     order = np.argsort(pairs[:, 0], kind="stable")
     starts = np.flatnonzero(np.diff(pairs[order, 0], prepend=-1))
-    for places in np.split(order, starts[1:]) if len(order) else []:
-        for start in range(0, len(places), most):
-            part = places[start : start + most]
+    for indices in np.split(order, starts[1:]) if len(order) else []:
+        for start in range(0, len(indices), most):
+            part = indices[start : start + most]
             yield _Some(int(pairs[part[0], 0]), pairs[part, 1], part)
 
 
 def _chosen(pairs: Pairs, tiles: Sequence[_Some], chosen: Sequence[Bool[np.ndarray, " _"]]) -> Left:
     if not tiles:
         return pairs
-    places = [some.places[one] for some, one in zip(tiles, chosen, strict=True)]
-    return np.asarray(pairs[np.sort(np.concatenate(places))])
+    indices = [some.indices[one] for some, one in zip(tiles, chosen, strict=True)]
+    return np.asarray(pairs[np.sort(np.concatenate(indices))])
 
 
 def _in_order(n: int, tiles: Sequence[_Some], parts: Sequence[Ends]) -> Ends:
     ends = Ends(*np.zeros((4, n)))
     for some, part in zip(tiles, parts, strict=True):
         for end, values in zip(ends, part, strict=True):
-            end[some.places] = values
+            end[some.indices] = values
     return ends
 
 

@@ -350,11 +350,11 @@ def _observed_pairs(rows: Split, most: int) -> Pairs:
     m, rng = rows.labels.shape[1], np.random.default_rng(rows.seed)
     codes = np.zeros(0, dtype=np.int64)
     for _ in range(DRAWS):
-        drawn = np.sort(rng.integers(0, m, (5 * most, 2)), axis=1)
-        drawn = drawn[drawn[:, 0] < drawn[:, 1]]
+        candidates = np.sort(rng.integers(0, m, (5 * most, 2)), axis=1)
+        candidates = candidates[candidates[:, 0] < candidates[:, 1]]
         for side in (rows.fitted, rows.held_out):
-            drawn = drawn[groups_together(rows.labels[side], None, drawn) > 0]
-        codes = np.union1d(codes, _codes(drawn, m))
+            candidates = candidates[groups_together(rows.labels[side], None, candidates) > 0]
+        codes = np.union1d(codes, _codes(candidates, m))
         if len(codes) >= most:
             break
     codes = _some(codes, most, rng)

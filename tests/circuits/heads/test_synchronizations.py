@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from synchronizations import counted
 
 from interp_toolkit.circuits import repeated_prompts, score_heads
 from interp_toolkit.circuits.heads import patterns
+from interp_toolkit.circuits.heads.attention_knockout import WAYS, Knockout, KnockoutRunner
+from interp_toolkit.circuits.heads.controls import targets_of
+from interp_toolkit.circuits.heads.detectors import as_detector
+from interp_toolkit.circuits.metrics.task import task_of
 from interp_toolkit.models import TransformerConfig
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.transformer.transformer import Transformer
 
@@ -57,6 +64,24 @@ def test_more_prompts_heads_and_layers_in_a_batch_wait_no_more_often(monkeypatch
         tokens = repeated_prompts(model, rows=rows, n_pos=24).tokens
         counts.add(waits(model, tokens, monkeypatch, rows))
     assert len(counts) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rows", [4, 16])
+def test_a_knockout_waits_a_few_times_per_batch(way, rows) -> None:
+    """However many prompts are in it; prompts repeat, and their loss is that on repeated tokens."""
+    model = model_of(3)
+    prompts = repeated_prompts(model, rows=16, n_pos=24)
+    task, _ = task_of(model, prompts)
+    relation = partial(targets_of, as_detector("induction"), prompts, causal=True)
+    runner = KnockoutRunner(model, task, {"induction": relation})
+    runner.check_task()
+    runner.check([(1, 1)])
+    knockout = Knockout(frozenset([Head(1, 1), Head(2, 0)]), "induction", way)
+    runner.readings([knockout], task.rows[:rows])  # sums over prompts are stored
+    with counted() as counts:
+        runner.readings([knockout], task.rows[:rows])
+    assert 0 < sum(counts.values()) <= MOST_PER_BATCH
 
 
 def test_waits_are_counted() -> None:

@@ -197,3 +197,30 @@ def test_prompts_without_a_counterpart_are_refused(lacking):
     without = FeatureData(data.tokens, np.zeros((len(data), 0), bool), (), answers=answers)
     with pytest.raises(it.InputError, match=lacking):
         it.analyze(model, "patching", data=without)
+
+
+def test_heads_alone_are_what_they_are_among_all_sites():
+    """Effects and intervals are the same; fewer tests are corrected for."""
+    model = it.load("toy:induction-trained")
+    whole = it.analyze(model, "patching", effort="quick")
+    heads = it.analyze(model, "patching", effort="quick", kinds=("head",))
+    assert {site.kind for site in heads.sites} == {"head"}
+    among = {site.name: site for site in whole.sites if site.kind == "head"}
+    assert among.keys() == {site.name for site in heads.sites}
+    for site in heads.sites:
+        other = among[site.name]
+        for field in ("effect", "low", "high", "fraction"):
+            assert getattr(site, field) == pytest.approx(getattr(other, field), rel=1e-5, abs=1e-6)
+        assert site.q_value <= other.q_value
+    assert heads.evidence.tested == len(heads.sites) == 6
+    assert heads.status == whole.status == "detected"
+
+
+def test_only_what_is_asked_for_is_patched():
+    model = it.load("toy:induction-trained")
+    result = it.analyze(model, "patching", effort="quick", kinds=("mlp", "residual"))
+    assert {site.kind for site in result.sites} <= {"mlp", "residual"}
+    assert result.status != "detected"  # this model has no MLPs
+    for kinds in (("heads",), ()):
+        with pytest.raises(it.InputError):
+            it.analyze(model, "patching", kinds=kinds)
