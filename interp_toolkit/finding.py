@@ -30,7 +30,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from interp_toolkit.models.running.stages import Store, store_of
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.stages import Store, about_data, checked_tokens, store_of
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Provenance, Result, Table
@@ -136,22 +137,17 @@ class Run(Generic[Chosen]):
     def _depends_on(self) -> Any:
         from interp_toolkit.models.about.record import versions
 
-        data = None if self.data is None else self.data.digest()
-        return [
-            self.name,
-            self.options.model_dump(mode="json", exclude={"memory", "keep_circuit"}),
-            data,
-            versions(),
-        ]
+        try:
+            options = self.options.model_dump(mode="json", exclude={"memory", "keep_circuit"})
+        except ValueError as error:  # a function, say a detector of one's own
+            raise InputError(
+                "--resume: an option holds a function, which cannot be compared with that of "
+                "another run; run without it"
+            ) from error
+        return [self.name, options, about_data(self.data), versions()]
 
     def _checked_tokens(self) -> Any:
-        import torch
-
-        from interp_toolkit.models.running.forward import probe_tokens
-
-        if self.data is None:
-            return probe_tokens(self.model)
-        return torch.as_tensor(self.data.tokens[0])[None]
+        return checked_tokens(self.model, self.data)
 
     @property
     def seed(self) -> int:

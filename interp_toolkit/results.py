@@ -326,12 +326,19 @@ def methods_of(result: Result) -> str:
     if named := [f"{name} {value}" for name, value in chosen.items() if value]:
         sentences.append(f"Settings: {', '.join(named)}.")
     for start, fields in _METHODS:
-        values = [_setting(evidence.get(field)) for field in fields]
+        values = [_named(field, evidence.get(field)) for field in fields]
         if any(values):
             sentences.append(f"{start}{', '.join(filter(None, values))}.")
     if about.seed is not None:
         sentences.append(f"Seed {about.seed}.")
     return " ".join([*sentences, f"Cite {ours} (CITATION.cff)."])
+
+
+def _named(field: str, value: Any) -> str:
+    """A value of the evidence; numbers with the name of their field, and none that is 0."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{field.replace('_', ' ')} {_setting(value)}" if value else ""
+    return _setting(value)
 
 
 def _hashed(digest: str | None) -> str:

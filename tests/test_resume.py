@@ -5,10 +5,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import interp_toolkit as it
 from interp_toolkit.auditing import analysis as auditing
 from interp_toolkit.circuits.heads.attention_knockout import KnockoutRunner
+from interp_toolkit.circuits.heads.detectors import as_detector
+from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running import stages
 from interp_toolkit.probes.boolean import analysis as boolean
@@ -160,3 +163,74 @@ def test_a_damaged_record_is_one_line(tmp_path, content):
     with pytest.raises(InputError) as error:
         stages.structured(store, "stage", refuse, Pair)
     assert "\n" not in str(error.value)
+
+
+def test_groups_and_names_of_features_tell_runs_apart(tmp_path):
+    rng = np.random.default_rng(0)
+    tokens, features = rng.integers(1, 20, (40, 6)), rng.integers(0, 2, (40, 2)).astype(bool)
+    groups = [np.repeat(np.arange(20), 2), np.tile(np.arange(20), 2)]
+    model = it.load("toy:induction-trained")
+
+    def run(group, names, folder=None):
+        data = FeatureData(tokens, features, names, groups=group)
+        return it.analyze(model, "xor", data=data, reinitialisations=0, resume=folder)
+
+    for group, names in ((groups[0], ("a", "b")), (groups[1], ("a", "b")), (groups[0], ("b", "a"))):
+        assert run(group, names, tmp_path).to_dict() == run(group, names).to_dict()
+
+
+def test_a_hook_that_only_other_prompts_feel_is_noticed(tmp_path):
+    rng = np.random.default_rng(1)
+    tokens, features = rng.integers(4, 20, (40, 6)), rng.integers(0, 2, (40, 2)).astype(bool)
+    tokens[20:, 0] = 3
+    data = FeatureData(tokens, features, ("a", "b"))
+    model = it.load("toy:induction-trained")
+    it.analyze(model, "xor", data=data, reinitialisations=0, resume=tmp_path)
+    felt = torch.zeros(len(tokens), dtype=bool)
+
+    def edit(module, inputs, output):
+        (ids,) = inputs
+        felt[: len(ids)] |= (ids == 3).any(1)
+        return output + 0.5 * (ids == 3).any(1)[:, None, None]
+
+    model.embed.register_forward_hook(edit)
+    with pytest.raises(InputError, match="hooks"):
+        it.analyze(model, "xor", data=data, reinitialisations=0, resume=tmp_path)
+    assert felt.any()
+
+
+def test_what_cannot_be_stored_or_made_is_refused(tmp_path):
+    own = dataclasses.replace(as_detector("induction"), name="mine")
+    with pytest.raises(InputError, match="resume"):
+        it.analyze("toy:induction", "heads", detectors=[own], resume=tmp_path)
+    for folder in ("~no-such-user/x", "a\0b"):
+        with pytest.raises(InputError, match="resume"):
+            it.analyze("toy:induction", "heads", resume=folder)
+
+
+def test_claims_after_others_tell_the_prompts_that_they_used_themselves(tmp_path):
+    head = {"heads": ["L1H0"], "relation": "induction"}
+    pair = {"pair": {"head": "L1H0", "key": 3, "query": 4}}
+    it.audit("toy:induction", [head, pair], resume=tmp_path)
+    claims = [{"pair": {"head": "L1H0", "key": 5, "query": 4}}, pair]
+    resumed, fresh = (it.audit("toy:induction", claims, resume=f) for f in (tmp_path, None))
+    assert resumed.to_dict() == fresh.to_dict()
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [b'{"record":["P",[1,2]]}', b'{"mapping":[1]}', b"[" * 5000, b'{"array":["<f8",[-1],"AA"]}'],
+)
+def test_damaged_stages_are_refused(tmp_path, stage):
+    with stages.resuming(tmp_path):
+        store = stages.store_of(
+            it.load("toy:xor-2head"), lambda: 0, lambda: torch.tensor([[0, 1, 2]])
+        )
+        stages.structured(store, "x", lambda: [1.0])
+        (path,) = (p for p in tmp_path.iterdir() if np.load(p).dtype == np.uint8)
+        np.save(path, np.frombuffer(stage, dtype=np.uint8))
+        with pytest.raises(InputError, match="damaged"):
+            stages.structured(store, "x", lambda: [1.0])
+        path.write_bytes(b"\x93NUMPY\x01\x00v\x00{")
+        with pytest.raises(InputError, match="delete"):
+            stages.structured(store, "x", lambda: [1.0])

@@ -47,8 +47,14 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.finding import partly
 from interp_toolkit.models.about.record import digest_of_tokens, provenance, versions
 from interp_toolkit.models.loading.loader import load
-from interp_toolkit.models.running.forward import probe_tokens
-from interp_toolkit.models.running.stages import Store, resuming, store_of, structured
+from interp_toolkit.models.running.stages import (
+    Store,
+    about_data,
+    checked_tokens,
+    resuming,
+    store_of,
+    structured,
+)
 from interp_toolkit.options import Effort, Options, read_options
 from interp_toolkit.state import preserve_state
 
@@ -122,7 +128,8 @@ def audit(
             effort=effort,
         )
         tested: list[AuditedClaim] = []
-        store = store_of(model, partial(_depends_on, context), partial(_checked_tokens, context))
+        checked = partial(checked_tokens, context.model, context.data)
+        store = store_of(model, partial(_depends_on, context), checked)
 
         def finding(*stopped: str) -> AuditFinding:
             return AuditFinding(
@@ -175,18 +182,9 @@ def _on_prompts(claim: BaseClaim, *, has_data: bool) -> BaseClaim:
 
 
 def _depends_on(context: AuditContext) -> Any:
-    data = None if context.data is None else context.data.digest()
     groups = None if context.groups is None else [str(group) for group in context.groups.tolist()]
     settings = [context.seed, context.level, context.effort]
-    return ["audit", settings, data, groups, versions()]
-
-
-def _checked_tokens(context: AuditContext) -> Any:
-    import torch
-
-    if context.data is None:
-        return probe_tokens(context.model)
-    return torch.as_tensor(context.data.tokens[0])[None]
+    return ["audit", settings, about_data(context.data), groups, versions()]
 
 
 def _tested(claim: BaseClaim, context: AuditContext, store: Store, *, sealed: bool) -> AuditedClaim:
@@ -194,7 +192,9 @@ def _tested(claim: BaseClaim, context: AuditContext, store: Store, *, sealed: bo
         parts = _parts(claim, context)
         return parts, context.cached_prompts is not None, context.cached_task_check is not None
 
-    name = f"{context.claims} claims: {claim.model_dump_json()}"
+    # what earlier claims left cached is part of the name: the result tells what was used
+    cached = [context.cached_prompts is not None, context.cached_task_check is not None]
+    name = f"{context.claims} claims, cached {cached}: {claim.model_dump_json()}"
     parts, prompts, task_check = structured(store, name, measured, Part)
     if prompts:  # as the test left them: the result tells both
         assert context.prompts is not None

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any
 
 from interp_toolkit._version import __version__
-from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.errors import InputError, one_line, suggestion
 from interp_toolkit.registry import GROUPS, Group
 
 #: arguments of `analyze` in Python that are no options of an analysis
@@ -62,6 +62,8 @@ def make_server() -> Any:
                     return tool(*arguments, **named)
                 except InputError as error:
                     raise ToolError(str(error)) from error
+                except Exception as error:  # else the agent would learn no reason
+                    raise ToolError(f"{type(error).__name__}: {one_line(error)[:200]}") from error
 
         return answer
 
@@ -103,12 +105,15 @@ def analyze(
     if wrong := sorted(chosen.keys() & set(_NO_OPTIONS)):
         raise InputError(f"{wrong[0]} is not an option of {probe}; see show")
     loaded = it.load(model)
-    prompts = _prompts(loaded, data, task, rows, int(chosen.get("seed") or 0))
+    seed = chosen.get("seed") or 0
+    if not isinstance(seed, int):
+        raise InputError(f"seed is {seed!r}: give a whole number")
+    prompts = _prompts(loaded, data, task, rows, seed)
     return dumps([it.analyze(loaded, probe, data=prompts, resume=resume, **chosen)])
 
 
 def audit(
-    claims: list[str | dict[str, Any]],
+    claims: str | dict[str, Any] | list[str | dict[str, Any]],
     model: str,
     data: str | None = None,
     task: str | None = None,
@@ -136,6 +141,8 @@ def audit(
     import interp_toolkit as it
     from interp_toolkit.report.html import dumps
 
+    if seed < 0:
+        raise InputError(f"seed is {seed}: give 0 or more")
     loaded = it.load(model)
     prompts = _prompts(loaded, data, task, rows, seed)
     settings: dict[str, Any] = {"level": level, "seed": seed, "effort": effort, "resume": resume}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from interp_toolkit.errors import InputError, a_kind
 from interp_toolkit.models.about.record import digest_of_tokens, record_of, set_record
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.memory import parse_memory
-from interp_toolkit.models.transformer.circuit import CircuitTransformer
+from interp_toolkit.models.transformer.circuit import CircuitTransformer, described
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.models.weights.precision import agrees
 
@@ -86,7 +87,16 @@ def circuit_model(
     reduced.to(cfg.dtype)
     reduced.load_state_dict({name: t.detach().clone() for name, t in weights.items()})
     reduced.to(device_of(model)).eval()
-    set_record(reduced, record)
+    own_record = replace(
+        record,
+        name=f"circuit of {record.name}",
+        kind="live",
+        path=None,
+        sha256=None,
+        config=reduced.cfg.model_dump(mode="json"),
+        notes=(described(about),),
+    )
+    set_record(reduced, own_record)
     tokens = prompts.tokens[:CHECKED]
     passes = SubcircuitPass(engine, engine.embedded(tokens), reference)
     with torch.no_grad():

@@ -113,7 +113,9 @@ class MatchedControls:
         self.causal = plan.causal
         self._rows = np.zeros(0, dtype=np.int64)
         self._sets: Sets | None = None
-        first = plan.collected(np.arange(1))
+        repeats = [(np.unique(row, return_counts=True)[1] ** 2).sum() for row in plan.own]
+        largest = int(np.argmax(repeats))  # of the prompts, by the pairs of equal tokens
+        first = plan.collected(np.arange(largest, largest + 1))
         self.n_sets = len(first.parts)
         n_entries = sum(part.shape[1] for part in first.parts)
         prompt_bytes = ENTRY_BYTES * n_entries + TABLE_BYTES * plan.n_pos**2

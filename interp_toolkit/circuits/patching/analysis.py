@@ -94,7 +94,7 @@ class PatchingOptions(Options):
     kinds: Annotated[Names | None, Flag("--kind", metavar="NAME")] = Field(
         None,
         description="Kinds of sites to patch: head, attention, mlp, residual; default: all. Heads "
-        "alone are quick: which heads does the answer depend on?",
+        "alone are quick, and tell which heads the answer depends on.",
     )
 
     @field_validator("kinds")

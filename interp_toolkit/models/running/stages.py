@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 #: `store(name, measure)`: what `measure()` returns, or what it returned before it was stopped
 Store = Callable[[str, Callable[[], "np.ndarray"]], "np.ndarray"]
+CHECKED = 16  # prompts on which a model is compared with that of stored stages
 _FOLDER: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 
@@ -60,7 +61,7 @@ def structured(store: Store, name: str, measure: Callable[[], Any], *kinds: type
         return measured[0]
     try:
         return _read(json.loads(stored.tobytes()), {kind.__name__: kind for kind in kinds})
-    except (ValueError, TypeError, KeyError) as error:
+    except Exception as error:  # whatever damaged JSON leads to; no code is run
         raise InputError(
             f"a stage of --resume is damaged ({one_line(error)[:60]}); give another folder"
         ) from error
@@ -122,11 +123,12 @@ def resuming(folder: str | Path | None) -> Iterator[None]:
 
     Raises InputError if it cannot be made.
     """
-    path = None if folder is None else Path(folder).expanduser()
-    if path is not None:
+    path = None
+    if folder is not None:
         try:
+            path = Path(folder).expanduser()
             path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise InputError(f"--resume {folder}: {reason_of(error)}; give a folder") from error
     before = _FOLDER.set(path)
     try:
@@ -181,9 +183,11 @@ class _Folder:
         path = self._folder / f"{key[:32]}.npy"
         if path.is_file():
             try:
-                before: np.ndarray = np.load(path, allow_pickle=False)
-            except (OSError, ValueError, EOFError) as error:
+                before = np.load(path, allow_pickle=False)
+            except Exception as error:  # whatever a damaged header leads to
                 raise InputError(f"{path}: not an array; delete this file") from error
+            if not isinstance(before, np.ndarray):
+                raise InputError(f"{path}: not an array; delete this file")
             return before
         values = measure()
         try:
@@ -192,6 +196,29 @@ class _Folder:
         except OSError as error:
             raise InputError(f"{path}: {reason_of(error)}; give another folder") from error
         return values
+
+
+def about_data(data: Any) -> Any:
+    """What of a `FeatureData` (or None) results depend on, as JSON data."""
+    if data is None:
+        return None
+    groups = None if data.groups is None else [str(group) for group in data.groups]
+    return [data.digest(), list(data.names), groups]
+
+
+def checked_tokens(model: Any, data: Any) -> Tensor:
+    """Prompts on which the model is compared with that of the stored stages."""
+    import numpy as np
+    import torch
+
+    from interp_toolkit.models.running.forward import probe_tokens
+
+    if data is None:
+        return probe_tokens(model)
+    tokens = [np.asarray(row) for row in data.tokens]
+    alike = [row for row in tokens if len(row) == len(tokens[0])]
+    chosen = np.linspace(0, len(alike) - 1, min(len(alike), CHECKED)).astype(int)
+    return torch.as_tensor(np.stack([alike[i] for i in chosen]))
 
 
 def identity_of(model: Any, about: Any) -> str:

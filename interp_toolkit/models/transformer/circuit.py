@@ -28,8 +28,10 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.layers import fire, soft_cap
 from interp_toolkit.models.transformer.transformer import RETURN_TYPES, Output, Transformer
 
-_WRITER = re.compile(r"input|L(?P<layer>\d+)H(?P<head>\d+)|MLP(?P<mlp>\d+)")
-_READER = re.compile(r"logits|L(?P<layer>\d+)H(?P<head>\d+)<(?P<channel>[qkv])>|MLP(?P<mlp>\d+)")
+_AT = r"L(?P<layer>[0-9]{1,6})H(?P<head>[0-9]{1,6})"
+_MLP = r"MLP(?P<mlp>[0-9]{1,6})"
+_WRITER = re.compile(rf"input|{_AT}|{_MLP}")
+_READER = re.compile(rf"logits|{_AT}<(?P<channel>[qkv])>|{_MLP}")
 _RESIDUAL = ("hook_resid_pre", "hook_attn_out", "hook_resid_mid", "hook_resid_post")
 CHANNELS = "qkv"
 
@@ -58,9 +60,12 @@ class CircuitTransformer(Transformer):
             raise InputError("a circuit's model has learned attention, with keys for every head")
         if cfg.positional_embedding_type == "shortformer":
             raise InputError("a circuit's model has no shortformer positions")
+        edges = circuit.get("edges")
+        if not isinstance(edges, list) or not all(isinstance(edge, str) for edge in edges):
+            raise InputError("a circuit's edges are a list of names such as L0H1->L1H0<k>")
         super().__init__(cfg, init_weights=False)
         self.circuit = dict(circuit)
-        self.edges: Sequence[str] = list(circuit.get("edges") or ())
+        self.edges: Sequence[str] = list(edges)
         self._sources = _sources_of(self.edges, cfg)
         empty = torch.empty(_n_writers(cfg, cfg.n_layers), cfg.n_ctx, cfg.d_model, dtype=cfg.dtype)
         self.register_buffer("reference", empty)
@@ -127,6 +132,16 @@ class CircuitTransformer(Transformer):
         for source in self._sources.get(reader, ()):
             total = total + changes[source]
         return total
+
+
+def described(circuit: Mapping[str, Any]) -> str:
+    """Where a circuit's model comes from, in a phrase."""
+    return (
+        f"a circuit of {len(circuit['edges']):,} of {circuit.get('edges_of_model')} edges of "
+        f"{circuit.get('model')}, the others at their mean over {circuit.get('rows')} prompts "
+        f"({circuit.get('prompts')}); it has no residual stream, so analyses that read one need "
+        "the whole model"
+    )
 
 
 _Reader = tuple[str, int | None, int | None, str | None]

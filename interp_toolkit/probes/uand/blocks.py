@@ -346,7 +346,7 @@ def measured(
             pairs, ends = pairs[remaining], ends.of(remaining)
     assert ends is not None
     if only_separated:
-        strictly = ends.on_low > ends.off_high
+        strictly = (ends.on_low > ends.off_high) & np.isfinite(ends.on_low - ends.off_high)
         pairs, ends = pairs[strictly], ends.of(strictly)
     return _scaled(products, labels, pairs, ends)
 
@@ -415,7 +415,9 @@ def _scaled(
             on.sum(axis=0),
             np.logical_or.reduceat(on, starts, axis=0).sum(axis=0),
         )
-    return pairs, Ends(*(end * gain + bias for end in ends)), (counts[0], counts[1], counts[2])
+    defined = [np.where(np.isfinite(end), end, np.nan) for end in ends]  # as of pairs always on
+    ends = Ends(*(end * gain + bias for end in defined))
+    return pairs, ends, (counts[0], counts[1], counts[2])
 
 
 def _weights(together: Bool[np.ndarray, "pair row"]) -> np.ndarray | sparse.csr_matrix:

@@ -438,6 +438,12 @@ def claims(
     )
 
 
+def claim_of_unread(here: SiteRows | None) -> Claim:
+    """The class of an observed pair that no readout separates, here or before."""
+    shown: dict[Claim, np.ndarray] = {"absent": np.array([here is not None and here.enough])}
+    return first_shown(shown)[0]
+
+
 def never_apart(features: Bool[np.ndarray, "n m"], pairs: Pairs) -> Bool[np.ndarray, " pair"]:
     """Pairs for which one of the four inputs (both, either alone, none) does not occur."""
     together = groups_together(features, None, pairs)

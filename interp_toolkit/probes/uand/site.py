@@ -53,6 +53,7 @@ from interp_toolkit.probes.uand.errors import (
     PairErrors,
     PairEvidence,
     Pairs,
+    claim_of_unread,
     claims,
     counts,
     groups_together,
@@ -267,7 +268,7 @@ def _measure_many(run: Run[Any], layer: Layer, rows: Split, n_random: int) -> Si
     counted = counts(pair_claims)
     counted["unseen"] = n_pairs - here.separated.n_observed
     unread = here.separated.n_observed - len(pairs)
-    counted["absent" if here.rows is not None and here.rows.enough else "undecided"] += unread
+    counted[claim_of_unread(here.rows)] += unread
     computed = np.array(pair_claims, dtype=object) == "computed"
     at = here.separated.index(_codes(pairs, m))
     certain = computed & (at >= 0) & (np.append(here.separated.holm(), 1.0)[at] <= level)

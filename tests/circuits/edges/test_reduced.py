@@ -15,6 +15,7 @@ from interp_toolkit.circuits.edges.passes.edge_ablation import SubcircuitPass
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.transformer.circuit import CircuitTransformer
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
@@ -182,3 +183,22 @@ def test_a_damaged_file_is_one_line(tmp_path, edges):
     with pytest.raises(InputError) as error:
         it.load(path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [None, 5, {"L0H1->L1H0<k>": 1}, [3], ["L" + "9" * 5000 + "H0->logits"], ["L\u0661H0->logits"]],
+)
+def test_a_record_of_other_edges_is_refused(edges):
+    with pytest.raises(InputError):
+        CircuitTransformer(it.load("toy:induction").cfg, {"edges": edges})
+
+
+def test_a_circuit_is_told_from_the_model_that_it_is_of():
+    model = it.load("toy:induction")
+    prompts = repeated_prompts(model, rows=8, n_pos=24)
+    circuit = circuit_model(model, prompts, ["input->L1H0<v>", "L1H0->logits"])
+    about = it.analyze(circuit, "heads").provenance.model
+    assert about["name"] != "toy:induction"
+    assert about["config"]["n_ctx"] == 24
+    assert about["notes"]

@@ -81,6 +81,8 @@ def check_model_file(path: str | Path) -> None:
     path = Path(path)
     if path.suffix not in (".safetensors", ".pt"):
         raise InputError(f"{path} must end in .safetensors or .pt")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give a file")
     if not path.parent.is_dir():
         raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
 

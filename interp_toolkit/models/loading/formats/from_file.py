@@ -46,6 +46,7 @@ from interp_toolkit.models.loading.parameters.strict import (
 )
 from interp_toolkit.models.loading.parameters.template import Template, template_of
 from interp_toolkit.models.loading.settings import build_config, parse_settings
+from interp_toolkit.models.transformer.circuit import described
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
@@ -86,7 +87,7 @@ def load_file(
         config=config.model_dump(mode="json"),
         task=contents.task,
         training=contents.training,
-        notes=() if contents.circuit is None else (_about_circuit(contents.circuit),),
+        notes=() if contents.circuit is None else (described(contents.circuit),),
     )
     set_record(model, record)
     return model
@@ -176,17 +177,6 @@ def _own(own: Mapping[str, Any], settings: Mapping[str, Any], source: str) -> _L
         circuit=own.get("circuit"),
         task=own.get("task"),
         training=own.get("training"),
-    )
-
-
-def _about_circuit(circuit: Mapping[str, Any]) -> str:
-    """Where a circuit's model comes from, in a phrase."""
-    model, edges = circuit.get("model"), circuit.get("edges")
-    n_edges = len(edges) if isinstance(edges, list) else 0
-    return (
-        f"a circuit of {n_edges:,} of {circuit.get('edges_of_model')} edges of {model}, the others "
-        f"at their mean over {circuit.get('rows')} prompts ({circuit.get('prompts')}); it has no "
-        "residual stream, so analyses that read one need the whole model"
     )
 
 
