@@ -343,7 +343,7 @@ def sentences(
     first = sorted(tested, key=lambda c: c.status != "detected")[:2]
     order = f"The {len(first)} largest contributions of {parts}"
     if any(component.status == "detected" for component in tested):
-        order = f"Contributions of {len(first)} of {parts} (detected ones first, then by size)"
+        order = f"Largest contributions of {parts}, detected ones first"
     if len(tested) == 1:
         order = f"Contribution of the only {words[tested[0].kind]}"
     return [

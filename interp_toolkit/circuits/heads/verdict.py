@@ -298,9 +298,12 @@ def _strength(head: HeadVerdict) -> float:
 
 
 def _strength_alone(head: HeadVerdict) -> tuple[float, float]:
-    """Sort key: the effect of knocking out this head alone, then its excess attention."""
-    own = -math.inf if head.knockout is None else least(head.knockout.own).mean
-    return own, head.excess or 0.0
+    """Sort key: the effect of knocking out this head alone, or else with the others, if shown."""
+    knockout = head.knockout
+    if knockout is None:
+        return -math.inf, head.excess or 0.0
+    own = least(knockout.own)
+    return (own.mean if own.low > 0 else 0.0), knockout.effect.mean
 
 
 def findings(
@@ -378,6 +381,7 @@ def _explained(sentences: Sequence[str]) -> list[str]:
 def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     """Finding on the effect of knocking out one pattern in all heads that have it."""
     strongest = max((h for h in heads if h.detected), key=_strength_alone)
+    best = "Strongest alone" if _strength_alone(strongest)[0] > 0 else "Strongest"
     rows = strongest.knockout.rows if strongest.knockout else group.rows
     if len(group.heads) == 1:
         return (
@@ -401,9 +405,9 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     alone = f" (n = {rows})" if rows < group.rows else ""
     return (
         f"{group.detector.capitalize()}: knocking out attention to this pattern's keys in "
-        f"{how_many} heads that have the pattern removes {with_interval(joint)} of the metric "
+        f"{how_many} heads that may have the pattern removes {with_interval(joint)} of the metric "
         f"(n = {group.rows}).{keeps} "
-        f"Strongest alone: {strongest.name} ({_attention(strongest)}), "
+        f"{best}: {strongest.name} ({_attention(strongest)}), "
         f"{_effect_words(strongest)}{alone}."
     )
 
@@ -478,6 +482,8 @@ def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:
         effect = (
             f" and the metric by {_span(lost, '{:.2g}'.format)} {unit}"
             if lows and min(lows) > 0
+            else "; the metric is not shown to fall"
+            if lost
             else ""
         )
         before = _span([p.attention for p in partners], percent)

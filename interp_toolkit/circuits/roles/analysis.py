@@ -211,6 +211,7 @@ _WHY_NOT: Mapping[Status, str] = {
 def headline(roles: Roles, *, quick: bool = False) -> str:
     """The heads of every role, and one without a role that writes most; at most 20 words."""
     moving = [h for h in roles.heads if h.named and h.kind not in PARKED]
+    moving.sort(key=lambda h: -abs(roles.direct.mean[h.layer, h.head]))
     by_kind = {kind: [h for h in moving if h.kind == kind.name] for kind in KINDS}
     parts = [_names(kind, heads, 2) for kind, heads in by_kind.items() if heads]
     if (largest := largest_writer(roles)) is not None:
