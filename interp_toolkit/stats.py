@@ -1,8 +1,7 @@
 """Statistics shared by the analyses: intervals, p-values, corrections for many tests.
 
 - Means over prompts: Student's t interval (`mean_interval`), the same but no narrower than unseen
-  prompts allow (`estimate`), t tests, ratios
-  (`ratio_interval`, `ratio_estimate`).
+  prompts allow (`estimate`), t tests, ratios (`ratio_interval`, `ratio_estimate`).
 - Proportions and other bounded values: exact intervals (`clopper_pearson`, `bounded_interval`,
   `mean_of_shares`), and their joint with Fieller's (`ratio_share`).
 - P-values of many tests: sign flips with the largest statistic (Westfall & Young), Holm, Simes,
@@ -490,16 +489,15 @@ def benjamini_yekutieli(
     Raises:
         ValueError: values outside 0 to 1.
     """
-    from scipy import special
+    from scipy import special, stats
+
+    def weight(tests: int) -> float:
+        return float(tests * (special.digamma(tests + 1) + np.euler_gamma))
 
     def adjust(p: Float[np.ndarray, " known"]) -> Float[np.ndarray, " known"]:
-        tests = n or len(p)
-        harmonic = special.digamma(tests + 1) + np.euler_gamma
-        order = np.argsort(p, kind="stable")
-        steps = p[order] * (tests * harmonic) / np.arange(1, len(p) + 1)
-        adjusted = np.empty(len(p))
-        adjusted[order] = np.minimum.accumulate(np.minimum(steps, 1.0)[::-1])[::-1]
-        return adjusted
+        if n is not None and len(p):  # q-values are proportional to this weight, up to 1
+            p = np.minimum(p * (weight(n) / weight(len(p))), 1.0)
+        return np.asarray(stats.false_discovery_control(p, method="by"))
 
     return _ignoring_nan(p, adjust)
 

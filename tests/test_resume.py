@@ -132,8 +132,8 @@ def test_records_are_stored_exactly_and_read_as_named_kinds_only(tmp_path):
     store = stages._Folder(tmp_path, "run")
     arrays = [np.array([[0.1, np.nan], [np.inf, -0.0]]), np.array([True, False]), np.arange(3)]
     value = {"a": [Pair(array, (1 / 3, None)) for array in arrays], "b": (np.float64(0.1), 2)}
-    first = stages.structured(store, "stage", lambda: value, Pair)
-    again = stages.structured(store, "stage", refuse, Pair)
+    first = stages.structured(store, lambda: "stage", lambda: value, Pair)
+    again = stages.structured(store, lambda: "stage", refuse, Pair)
     assert first is value
     assert again["b"] == (0.1, 2)
     for one, other in zip(value["a"], again["a"], strict=True):
@@ -143,14 +143,14 @@ def test_records_are_stored_exactly_and_read_as_named_kinds_only(tmp_path):
         np.testing.assert_array_equal(other.left, one.left)
         assert np.signbit(other.left).tolist() == np.signbit(one.left).tolist()
     with pytest.raises(InputError):
-        stages.structured(store, "stage", refuse, Other)  # another kind of that stage
+        stages.structured(store, lambda: "stage", refuse, Other)  # another kind of that stage
 
 
 def test_what_is_no_number_text_or_record_is_not_stored(tmp_path):
     store = stages._Folder(tmp_path, "run")
     for value in (np.array([object()]), {1: 2}, {1, 2}, object()):
         with pytest.raises(TypeError):
-            stages.structured(store, "stage", lambda value=value: [value])
+            stages.structured(store, lambda: "stage", lambda value=value: [value])
     assert not list(tmp_path.iterdir())
 
 
@@ -161,7 +161,7 @@ def test_a_damaged_record_is_one_line(tmp_path, content):
     store = stages._Folder(tmp_path, "run")
     store("stage", lambda: np.frombuffer(content, dtype=np.uint8))
     with pytest.raises(InputError) as error:
-        stages.structured(store, "stage", refuse, Pair)
+        stages.structured(store, lambda: "stage", refuse, Pair)
     assert "\n" not in str(error.value)
 
 
@@ -226,11 +226,11 @@ def test_damaged_stages_are_refused(tmp_path, stage):
         store = stages.store_of(
             it.load("toy:xor-2head"), lambda: 0, lambda: torch.tensor([[0, 1, 2]])
         )
-        stages.structured(store, "x", lambda: [1.0])
+        stages.structured(store, lambda: "x", lambda: [1.0])
         (path,) = (p for p in tmp_path.iterdir() if np.load(p).dtype == np.uint8)
         np.save(path, np.frombuffer(stage, dtype=np.uint8))
         with pytest.raises(InputError, match="damaged"):
-            stages.structured(store, "x", lambda: [1.0])
+            stages.structured(store, lambda: "x", lambda: [1.0])
         path.write_bytes(b"\x93NUMPY\x01\x00v\x00{")
         with pytest.raises(InputError, match="delete"):
-            stages.structured(store, "x", lambda: [1.0])
+            stages.structured(store, lambda: "x", lambda: [1.0])

@@ -192,9 +192,10 @@ def _tested(claim: BaseClaim, context: AuditContext, store: Store, *, sealed: bo
         parts = _parts(claim, context)
         return parts, context.cached_prompts is not None, context.cached_task_check is not None
 
-    # what earlier claims left cached is part of the name: the result tells what was used
-    cached = [context.cached_prompts is not None, context.cached_task_check is not None]
-    name = f"{context.claims} claims, cached {cached}: {claim.model_dump_json()}"
+    def name() -> str:  # what earlier claims left cached is in it: the result tells what was used
+        cached = [context.cached_prompts is not None, context.cached_task_check is not None]
+        return f"{context.claims} claims, cached {cached}: {claim.model_dump_json()}"
+
     parts, prompts, task_check = structured(store, name, measured, Part)
     if prompts:  # as the test left them: the result tells both
         assert context.prompts is not None

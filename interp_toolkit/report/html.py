@@ -35,7 +35,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -217,9 +217,8 @@ def to_html(results: Sequence[Result]) -> str:
     for kind in sorted(kinds):
         if UNSUPPORTED_TRACES.fullmatch(kind) and kind not in ("heatmap", "treemap"):
             raise ValueError(f"a page without network cannot draw a {kind} trace")
-    plotly = _plotly(kinds <= CARTESIAN_TRACES) if figures else b""
+    plotly = packed_plotly(kinds <= CARTESIAN_TRACES) if figures else None
     script = script_text(_source("page.js"))
-    hashed = [script.encode(), *([gzip.decompress(plotly)] if plotly else [])]
     return (
         environment()
         .get_template("page.html")
@@ -237,8 +236,8 @@ def to_html(results: Sequence[Result]) -> str:
             version=__version__,
             css=Markup(_source("page.css")),
             script=script,
-            plotly=base64.b64encode(plotly).decode(),
-            script_hashes=[_hash(source) for source in hashed],
+            plotly=plotly and plotly.text,
+            script_hashes=[_hash(script.encode()), *([plotly.hash] if plotly else [])],
             figures=[{"data": f["data"], "layout": f["layout"]} for f in figures],
             colors=[*CLASS_COLORS, NEUTRAL],
             legend=legend(results),
@@ -267,7 +266,20 @@ def script_text(source: str) -> Markup:
     return Markup(re.sub(r"</(?=script)", r"<\\/", source, flags=re.IGNORECASE))
 
 
+class PackedScript(NamedTuple):
+    """A script by gzip and base64, and the hash of its source for the content policy."""
+
+    text: str
+    hash: str
+
+
 @cache
+def packed_plotly(cartesian: bool) -> PackedScript:
+    """plotly.js for a page: the cartesian bundle, or with all traces."""
+    packed = _plotly(cartesian)
+    return PackedScript(base64.b64encode(packed).decode(), _hash(gzip.decompress(packed)))
+
+
 def _plotly(cartesian: bool) -> bytes:
     """plotly.js, compressed by gzip: the cartesian bundle, or with all traces."""
     if cartesian:

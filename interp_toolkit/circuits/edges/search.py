@@ -356,9 +356,8 @@ def find_circuit(
             _exhaustive(choosing, values, level, max_edges, judged_by, one_by_one), THOROUGH
         )
     budget = BUDGETS[effort]
-    scores = choosing.attributions(
-        STEPS, stages.begin("attribution")
-    )  # before passes are held for what follows
+    # before passes are held for what follows
+    scores = choosing.attributions(STEPS, stages.begin("attribution"))
     nothing = Measured(np.empty(0, dtype=int), np.empty((len(intact), 0)))
     estimates = described(choosing.edges, scores.mean(0), nothing, (), test=False)
     with early(replace(circuit, edges=estimates)):

@@ -244,15 +244,15 @@ class KnockoutRunner:
             knockouts: the knockouts; INTACT is the intact model.
             rows: indices of some of the task's prompts.
         """
-        if self.store is not_stored:
-            return self._readings(knockouts, rows)
         before = self.rows_run
 
         def measured() -> tuple[list[np.ndarray], float]:
             readings = self._readings(knockouts, rows)
             return [readings[knockout] for knockout in knockouts], self.rows_run - before
 
-        name = f"{[knockout.key for knockout in knockouts]} on {rows.tolist()}"
+        def name() -> str:
+            return f"{[knockout.key for knockout in knockouts]} on {rows.tolist()}"
+
         values, spent = structured(self.store, name, measured)
         self.rows_run = before + spent
         return dict(zip(knockouts, values, strict=True))

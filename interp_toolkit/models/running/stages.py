@@ -36,12 +36,14 @@ def not_stored(name: str, measure: Callable[[], np.ndarray]) -> np.ndarray:
     return measure()
 
 
-def structured(store: Store, name: str, measure: Callable[[], Any], *kinds: type) -> Any:
+def structured(
+    store: Store, name: Callable[[], str], measure: Callable[[], Any], *kinds: type
+) -> Any:
     """What `measure()` returns, or what it returned before the run was stopped.
 
     Args:
         store: the run's store.
-        name: name of the stage.
+        name: returns the name of the stage; called only where stages are stored.
         measure: returns numbers, texts, arrays and dataclasses of these kinds, in lists, tuples and
             mappings of texts. Floats and arrays are stored exactly.
         kinds: the dataclasses.
@@ -56,7 +58,7 @@ def structured(store: Store, name: str, measure: Callable[[], Any], *kinds: type
         measured.append(measure())
         return np.frombuffer(json.dumps(_plain(measured[0])).encode(), dtype=np.uint8)
 
-    stored = store(name, as_bytes)
+    stored = store(name(), as_bytes)
     if measured:
         return measured[0]
     try:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
-from interp_toolkit.models.transformer.layers import fire, soft_cap
+from interp_toolkit.models.transformer.layers import fire
 from interp_toolkit.models.transformer.transformer import RETURN_TYPES, Output, Transformer
 
 _AT = r"L(?P<layer>[0-9]{1,6})H(?P<head>[0-9]{1,6})"
@@ -116,15 +116,7 @@ class CircuitTransformer(Transformer):
                 changes.append(out - own)
                 read = read + own
         x = self._read(read, changes, ("logits", None, None, None))
-        if self.cfg.normalization_type is not None and self.cfg.final_norm:
-            x = self.ln_final(x)
-        if return_type is None:
-            return None
-        logits = soft_cap(self.unembed(x), self.cfg.output_logits_soft_cap)
-        if return_type == "logits":
-            return logits
-        loss = self._loss(logits, tokens, per_token=loss_per_token)
-        return loss if return_type == "loss" else Output(logits, loss)
+        return self._output(x, tokens, return_type, per_token=loss_per_token)
 
     def _read(self, read: Tensor, changes: Sequence[Tensor], reader: _Reader) -> Tensor:
         """A reader's input [batch pos d_model]."""

@@ -341,6 +341,17 @@ class Transformer(HookedRootModule, StackedWeights):
             resid = block(resid, compared)
         if stop_at_layer is not None:
             return resid
+        return self._output(resid, tokens, return_type, per_token=loss_per_token)
+
+    def _output(
+        self,
+        resid: Float[Tensor, "batch pos d_model"],
+        tokens: Int[Tensor, "batch pos"] | None,
+        return_type: str | None,
+        *,
+        per_token: bool,
+    ) -> Float[Tensor, "..."] | Output | None:
+        """What `forward` returns, from what the final norm reads."""
         if self.cfg.normalization_type is not None and self.cfg.final_norm:
             resid = self.ln_final(resid)
         if return_type is None:
@@ -348,7 +359,7 @@ class Transformer(HookedRootModule, StackedWeights):
         logits = soft_cap(self.unembed(resid), self.cfg.output_logits_soft_cap)
         if return_type == "logits":
             return logits
-        loss = self._loss(logits, tokens, per_token=loss_per_token)
+        loss = self._loss(logits, tokens, per_token=per_token)
         return loss if return_type == "loss" else Output(logits, loss)
 
     def run_with_cache(

@@ -270,6 +270,11 @@ def _numbers(values: Any) -> list[int | float]:
     return numbers if len(numbers) == len(values) else []
 
 
+def _stage(table: str, prompts: FeatureData, hook: str, at: Any) -> str:
+    """The name under which a site's measurement is stored."""
+    return f"{table} {prompts.names} {prompts.digest()} at {hook}{at}"
+
+
 def training_curve(training: Mapping[str, Any]) -> Figure | None:
     """The recorded loss curve, with the lower bound on the loss if one is known."""
     curve, floor = training.get("curve"), training.get("loss_floor")
@@ -455,7 +460,7 @@ def _measure(
         measured.append(
             structured(
                 run.store,
-                f"{table} {prompts.names} {prompts.digest()} at {hook}{at}",
+                partial(_stage, table, prompts, hook, at),
                 partial(measure, run, X, precision, shared[key]),
                 *(SiteMeasurement, Separability, Certificate, HeldOutFigures, LabelingNull),
             )

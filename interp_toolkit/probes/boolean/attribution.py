@@ -118,7 +118,9 @@ def head_effects(
     about = f"{data.digest()} at {hook}, {position}, probe {probe.hexdigest()}"
     for layer, head in order[:most]:
         status, right = structured(
-            run.store, f"{about} without {layer}, {head}", partial(ablated, layer, head)
+            run.store,
+            partial("{} without {}, {}".format, about, layer, head),
+            partial(ablated, layer, head),
         )
         contrast = contrasts[layer, head]
         share = contrast / total if total else float("nan")

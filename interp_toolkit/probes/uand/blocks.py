@@ -206,7 +206,7 @@ class SeparatedPairs:
     @property
     def codes(self) -> Int[np.ndarray, " pair"]:
         """One ascending number for each pair."""
-        return np.asarray(self.pairs[:, 0] * self.n_features + self.pairs[:, 1])
+        return codes_of(self.pairs, self.n_features)
 
     @property
     def worst_after_offset(self) -> Float[np.ndarray, " pair"]:
@@ -233,17 +233,23 @@ class SeparatedPairs:
 
     def errors_at(self, pairs: Pairs) -> PairErrors:
         """The errors of observed pairs; those that are not separated count as overlapping whole."""
-        at = self.index(pairs[:, 0] * self.n_features + pairs[:, 1])
+        at = self.index(pairs)
         ends = Ends(*(np.where(at < 0, 0.0, np.append(end, 0.0)[at]) for end in self.ends))
         there = np.ones(len(pairs), dtype=np.int64)
         return pair_errors(pairs, ends, (there, there, there))
 
-    def index(self, codes: Int[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
-        """The index of each of these pairs, by code; -1 for one that is not separated."""
+    def index(self, pairs: Pairs) -> Int[np.ndarray, " pair"]:
+        """The index of each of these pairs; -1 for one that is not separated."""
         if not len(self):
-            return np.full(len(codes), -1)
+            return np.full(len(pairs), -1)
+        codes = codes_of(pairs, self.n_features)
         at = np.minimum(np.searchsorted(self.codes, codes), len(self) - 1)
         return np.where(self.codes[at] == codes, at, -1)
+
+
+def codes_of(pairs: Pairs, n_features: int) -> Int[np.ndarray, " pair"]:
+    """One number for each pair, in the order of the pairs."""
+    return np.asarray(pairs[:, 0] * n_features + pairs[:, 1])
 
 
 class _Some(NamedTuple):

@@ -44,6 +44,7 @@ from interp_toolkit.probes.uand.blocks import (
     LabelProducts,
     Labels,
     SeparatedPairs,
+    codes_of,
     measured,
     pair_errors,
     separated_pairs,
@@ -253,9 +254,11 @@ def _measure_many(run: Run[Any], layer: Layer, rows: Split, n_random: int) -> Si
     for what, control in (("input", layer.input), ("linear part", layer.pre)):
         if control is not None:
             progress(f"{layer.hook}: its {what}")
-            first = not before
-            before.append(_read_many(control, rows.labels, rows, sample if first else sample[:0]))
-            before[-1] = before[-1] if first else replace(before[-1], products=None, rows=None)
+            if not before:
+                before.append(_read_many(control, rows.labels, rows, sample))
+                continue
+            later = _read_many(control, rows.labels, rows, sample[:0])
+            before.append(replace(later, products=None, rows=None))
     if before and layer.behind_attention:
         attended = layer.attended()
         whole = None if attended is None else SiteRows(attended, rows.labels)
@@ -270,7 +273,7 @@ def _measure_many(run: Run[Any], layer: Layer, rows: Split, n_random: int) -> Si
     unread = here.separated.n_observed - len(pairs)
     counted[claim_of_unread(here.rows)] += unread
     computed = np.array(pair_claims, dtype=object) == "computed"
-    at = here.separated.index(_codes(pairs, m))
+    at = here.separated.index(pairs)
     certain = computed & (at >= 0) & (np.append(here.separated.holm(), 1.0)[at] <= level)
     listed = _listed(here, before, labels, evidence[0], pair_claims, computed)
     here = replace(here, products=None)
@@ -319,7 +322,7 @@ class _ManyPairs:
 
     def at(self, pairs: Pairs) -> PairEvidence:
         """Some observed pairs, with p-values that are adjusted for all."""
-        index = self.separated.index(_codes(pairs, self.separated.n_features))
+        index = self.separated.index(pairs)
         q = np.append(self.separated.q(), 1.0)[index]
         return PairEvidence(self.separated.errors_at(pairs), q, self.rows)
 
@@ -342,10 +345,6 @@ def _labels(labels: Bool[np.ndarray, "n m"], rows: Split) -> Labels:
     return Labels.of(labels[rows.fitted], labels[rows.held_out], rows.groups[rows.held_out])
 
 
-def _codes(pairs: Pairs, n_features: int) -> Int[np.ndarray, " pair"]:
-    return np.asarray(pairs[:, 0] * n_features + pairs[:, 1])
-
-
 def _observed_pairs(rows: Split, most: int) -> Pairs:
     """Up to `most` pairs that are on together in fitted and held-out rows, drawn at random."""
     m, rng = rows.labels.shape[1], np.random.default_rng(rows.seed)
@@ -355,7 +354,7 @@ def _observed_pairs(rows: Split, most: int) -> Pairs:
         candidates = candidates[candidates[:, 0] < candidates[:, 1]]
         for side in (rows.fitted, rows.held_out):
             candidates = candidates[groups_together(rows.labels[side], None, candidates) > 0]
-        codes = np.union1d(codes, _codes(candidates, m))
+        codes = np.union1d(codes, codes_of(candidates, m))
         if len(codes) >= most:
             break
     codes = _some(codes, most, rng)
