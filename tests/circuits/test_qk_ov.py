@@ -173,16 +173,16 @@ def test_what_cannot_be_asked_is_refused(planted, zoo) -> None:
         QK(planted, layer=1, head=7)
     with pytest.raises(InputError, match="no layer 7"):
         OV(planted, layer=7, head=0)
-    with pytest.raises(InputError, match="latent"):
-        QK(zoo("mla"), layer=0, head=0)
+    with pytest.raises(InputError, match="shortformer"):
+        QK(zoo("shortformer"), layer=0, head=0)
     assert QK(zoo("qwen3"), layer=0, head=0).singular_values
     assert "--layer" in QK.unfit(planted, None)
 
 
 def test_without_layer_and_head_a_model_that_cannot_be_read_says_why(zoo, texts) -> None:
-    result = QK(zoo("mla"))
+    result = QK(zoo("shortformer"))
     texts(result.verdict)
-    assert any("latent" in note for note in result.notes)
+    assert any("shortformer" in note for note in result.notes)
     assert np.isnan(result.to_frame()["qk_matching"].to_numpy(float)).all()
 
 

@@ -214,6 +214,9 @@ ODD = {
     "qwen3": functools.partial(
         wrapped, "Qwen3ForCausalLM", "Qwen3Config", **LLAMA, head_dim=4, pad_token_id=0
     ),
+    "shortformer": functools.partial(
+        hooked, positional_embedding_type="shortformer", normalization_type="LN"
+    ),
     "mla": functools.partial(
         wrapped,
         "DeepseekV3ForCausalLM",

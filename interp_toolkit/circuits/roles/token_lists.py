@@ -21,7 +21,7 @@ from interp_toolkit.circuits.roles.reading import Queries
 from interp_toolkit.circuits.weights.token_scores import read_through
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.weights.parts import neurons
+from interp_toolkit.models.weights.parts import converted, neurons
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
 from interp_toolkit.stats import LEVEL, rank_p_values
@@ -240,13 +240,13 @@ def _tables(
     tables = []
     for layer in range(view.n_layers):
         try:
-            w = view.ov(layer)
+            w = converted(view.ov(layer), at_least_single)
         except InputError:  # no score, so no head there passes
             tables.append(np.zeros((view.n_heads, len(members), len(members)), np.float32))
             continue
-        x = at_least_single(w.norm(embedded if layer else alone).to(w.W_V))
-        v = torch.einsum("nm,hmd->hnd", x, at_least_single(w.W_V))
-        tables.append((v @ (at_least_single(w.W_O) @ U)).cpu().numpy())
+        x = w.norm(embedded if layer else alone).to(w.W_V)
+        v = w.values(x[None])[0].movedim(1, 0)
+        tables.append((v @ (w.W_O @ U)).cpu().numpy())
     return np.stack(tables)
 
 

@@ -34,8 +34,10 @@ from interp_toolkit.circuits.weights.self_scores import (
     shared_tokens,
 )
 from interp_toolkit.circuits.weights.token_scores import (
+    Division,
     TokenPair,
     TokenScores,
+    division_by_latent,
     read_through,
     token_residual,
     written_through,
@@ -108,6 +110,8 @@ class OVCircuit(ShortRepr):
         W_O: output weights, with the weights of a norm after attention folded in.
         constant: output of the biases, which does not depend on the attended token.
         notes: approximations for this head in this model.
+        divided_by: what values are divided by, where they are computed from a normalized latent;
+            `tokens` divides, `svd` and `copying` leave it out.
     """
 
     layer: int
@@ -117,6 +121,7 @@ class OVCircuit(ShortRepr):
     constant: Float[Tensor, " d_model"]
     notes: Sequence[str]
     _view: ModelWeights = field(repr=False)
+    divided_by: Division | None = None
 
     @torch.no_grad()
     def tokens(self, position: int | None = None) -> TokenScores:
@@ -192,11 +197,12 @@ class OVCircuit(ShortRepr):
         norm = self._view.ov(self.layer).norm
         bare = NormWeights(norm.kind, eps=norm.eps)
         tokens: Int[Tensor, " token"] = torch.arange(self._view.d_vocab, device=self.W_V.device)
-        W = self.W_V if reads is None else reads
-        rows = [
-            at_least_single(bare(token_residual(self._view, chunk, position))) @ W
-            for chunk in torch.split(tokens, CHUNK)
-        ]
+        division = self.divided_by if reads is None else None
+        rows = []
+        for chunk in torch.split(tokens, CHUNK):
+            n = at_least_single(bare(token_residual(self._view, chunk, position)))
+            out = n @ (self.W_V if reads is None else reads)
+            rows.append(out if division is None else division(out, n))
         return torch.cat(rows)
 
     def _logits(
@@ -242,7 +248,9 @@ def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
     value = at_least_single(w.b_V[head])
     if w.norm.b is not None:
         value = value + at_least_single(w.norm.b) @ at_least_single(w.W_V[head])
-    return OVCircuit(layer, head, W_V, W_O, value @ W_O, _notes(view, w, layer), view)
+    divided_by = division_by_latent(w, w.value_latent)
+    notes = _notes(view, w, layer)
+    return OVCircuit(layer, head, W_V, W_O, value @ W_O, notes, view, divided_by)
 
 
 def _notes(view: ModelWeights, w: OVWeights, layer: int) -> list[str]:

@@ -21,7 +21,7 @@ the negative end to key tokens at the negative end.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.weights.token_scores import TokenScores, read_through, token_residual
+from interp_toolkit.circuits.weights.token_scores import (
+    Division,
+    TokenScores,
+    division_by_latent,
+    read_through,
+    token_residual,
+)
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import ShortRepr, listed
 from interp_toolkit.models.weights.parts import Direction, LayerWeights, NormWeights, soft_capped
@@ -168,8 +174,8 @@ class QKCircuit(ShortRepr):
         alibi: ALiBi bias of this head, if any.
         direction, window: attention mask, as in `LayerWeights`; scores are those before the mask.
         distance: query position minus key position, in a circuit from `at_distance`.
-        divided_by: what queries and keys are divided by, where they are normalized, else None;
-            `matrix` and `svd` leave it out.
+        divided_by: what queries and keys are divided by, where they are normalized or computed from
+            a normalized latent, else None; `matrix` and `svd` leave it out.
     """
 
     layer: int
@@ -345,7 +351,7 @@ class QKCircuit(ShortRepr):
         n = self._normalized(x)
         out = n.new_zeros(1) if W is None else n @ W
         out = out if b is None else out + b.expand(len(n), -1)
-        return out if division is None else out / division(n)[:, None]
+        return out if division is None else division(out.expand(len(n), -1), n)
 
     def _normalized(self, x: Tensor) -> Tensor:
         return self.norm(at_least_single(x.to(self.W_Q.device))).to(self.W_Q)
@@ -467,28 +473,12 @@ def qk_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
         distance=None,
         _view=view,
         divided_by=(
-            _division(raw, raw.q_norm, raw.W_Q, raw.b_Q, head),
-            _division(raw, raw.k_norm, raw.W_K, raw.b_K, head),
+            _division(raw, raw.q_norm, raw.W_Q, raw.b_Q, head)
+            or division_by_latent(raw, raw.q_latent),
+            _division(raw, raw.k_norm, raw.W_K, raw.b_K, head)
+            or division_by_latent(raw, raw.kv_latent),
         ),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Division:
-    """What the query or key of a residual vector is divided by.
-
-    Attributes:
-        W, b: weights and bias of what is normalized: one head's query or key, or all heads'.
-        norm: the norm, without its weights.
-    """
-
-    W: Float[Tensor, "d_model d"]
-    b: Float[Tensor, " d"]
-    norm: NormWeights
-
-    def __call__(self, normalized: Float[Tensor, "n d_model"]) -> Float[Tensor, " n"]:
-        """The divisor of each vector behind the norm in front of attention."""
-        return self.norm.scale(normalized @ self.W + self.b)
 
 
 def _division(
@@ -508,14 +498,27 @@ def _division(
 def folded_note(view: ModelWeights, layers: Collection[int]) -> list[str]:
     """What is left out where queries and keys are normalized."""
     read = {n: view.layer(n) for n in layers}
-    normed = [str(n) for n, w in read.items() if w.q_norm.kind or w.k_norm.kind]
-    if not normed:
-        return []
-    which = "every layer" if len(normed) == view.n_layers else f"layers {listed(normed)}"
-    return [
-        f"norms of queries and keys in {which}: their weights are folded in, and their division, "
-        "one positive number for each query and each key, is left out"
-    ]
+    normed = [n for n, w in read.items() if w.q_norm.kind or w.k_norm.kind]
+    latent = [n for n, w in read.items() if w.kv_latent is not None]
+    notes = []
+    if normed:
+        notes.append(
+            f"norms of queries and keys in {_which(normed, view)}: their weights are folded in, "
+            "and their division, one positive number for each query and each key, is left out"
+        )
+    if latent:
+        notes.append(
+            f"norms of latents in {_which(latent, view)}: their weights are folded in; of their "
+            "division, one positive number for each query, each value and the unrotated part of "
+            "each key, the size for a residual vector in a random direction is taken"
+        )
+    return notes
+
+
+def _which(layers: Sequence[int], view: ModelWeights) -> str:
+    if len(layers) == view.n_layers:
+        return "every layer"
+    return f"layers {listed([str(n) for n in layers])}"
 
 
 def _bias_through(norm: NormWeights, W: Tensor, b: Tensor) -> Tensor:
@@ -524,16 +527,17 @@ def _bias_through(norm: NormWeights, W: Tensor, b: Tensor) -> Tensor:
 
 
 def _norm_note(w: LayerWeights) -> str:
-    if w.norm.kind is None and w.q_norm.kind is None and w.k_norm.kind is None:
+    inside = w.q_norm.kind or w.k_norm.kind or w.kv_latent
+    if w.norm.kind is None and not inside:
         return "no norm precedes the head: scores are bilinear in the residual stream"
     if w.norm.kind is None:
         return (
-            "queries and keys are divided by their own norms: score, terms and tokens apply the "
-            "division, matrix and svd leave it out"
+            "queries and keys are divided by norms of their own or of their latents: score, terms "
+            "and tokens apply the division, matrix and svd leave it out"
         )
     by = "standard deviation" if w.norm.kind == "LN" else "root mean square"
     return (
         f"each vector is divided by its own {by}, which is not linear: score, terms and tokens "
         "apply the division, matrix and svd act on divided vectors"
-        + ("" if w.q_norm.kind is None else " and leave out the norms of queries and keys")
+        + (" and leave out the norms of queries, keys or their latents" if inside else "")
     )

@@ -250,6 +250,8 @@ def _attention(model: Any, recorded: Recorded, layer: int, what: str, hook: str)
         x = w.norm(recorded.get(f"{at}.hook_resid_pre").double())
         if what != "v" and getattr(model.cfg, "positional_embedding_type", "") == "shortformer":
             raise InputError("queries and keys read separate position embeddings")
+        if w.kv_latent is not None:
+            return _behind_latent(recorded, layer, w, x, what)
         W, b = getattr(w, f"W_{what.upper()}"), getattr(w, f"b_{what.upper()}")
         group = W.shape[0] // expected.shape[2] if expected.ndim == 4 else 1
         W, b = W[::group], b[::group]
@@ -285,6 +287,18 @@ def _attention(model: Any, recorded: Recorded, layer: int, what: str, hook: str)
     return _pattern(recorded, layer, w, hook)
 
 
+def _behind_latent(recorded: Recorded, layer: int, w: Any, x: Tensor, what: str) -> Step:
+    """Values from a latent; queries and keys are shown rotated, in another order."""
+    hook = f"blocks.{layer}.attn.hook_{what}"
+    expected = recorded.get(hook)
+    if what != "v":
+        raise InputError("queries and keys of latent attention are shown after their rotation")
+    ours, latent = w.values(x), w.kv_latent
+    inside = (x.abs() @ latent.W.abs()).max(-1).values / latent.norm.scale(x @ latent.W)
+    sizes = ours.abs().max() * inside.max() * latent.W.shape[1] ** 0.5
+    return _step(what, hook, expected, ours, sizes * _norm_condition(recorded, layer))
+
+
 def _norm_condition(recorded: Recorded, layer: int) -> float:
     """The factor by which a mean-subtracting norm enlarges rounding errors."""
     x = recorded.get(f"blocks.{layer}.hook_resid_pre").double()
@@ -301,12 +315,16 @@ def _per_head(x: Tensor, heads: int) -> Tensor:
 
 
 def _pattern(recorded: Recorded, layer: int, w: LayerWeights, hook: str) -> Step:
-    q, k = (recorded.get(f"blocks.{layer}.attn.hook_{name}").double() for name in "qk")
     heads = w.W_Q.shape[0]
     expected = recorded.get(hook)
-    if q.ndim == 3:
-        q, k = (_by_head(x, w.W_Q.shape[-1]) for x in (q, k))
-    q, k = _per_head(q, heads), _per_head(k, heads)
+    if w.kv_latent is not None:  # its queries and keys are shown after their rotation
+        x = w.norm(recorded.get(f"blocks.{layer}.hook_resid_pre").double())
+        q, k = w.queries_and_keys(x)
+    else:
+        q, k = (recorded.get(f"blocks.{layer}.attn.hook_{name}").double() for name in "qk")
+        if q.ndim == 3:
+            q, k = (_by_head(x, w.W_Q.shape[-1]) for x in (q, k))
+        q, k = _per_head(q, heads), _per_head(k, heads)
     scores = w.scores(q, k)
     size = torch.einsum("bqhd,bkhd->bhqk", q.abs(), k.abs()) / w.attn_scale
     if w.alibi is not None:
@@ -377,7 +395,7 @@ def stress(model: Model, recorded: Recorded) -> dict[str, Callable[[Tensor], Ten
             q, k = recorded.get(hook).double(), recorded.get(f"blocks.{layer}.attn.hook_k").double()
         except InputError:
             continue
-        if q.ndim != 4:
+        if q.ndim != 4 or w.kv_latent is not None:
             continue
         heads = w.W_Q.shape[0]
         sizes = torch.einsum("bqhd,bkhd->bhqk", _per_head(q, heads), _per_head(k, heads))

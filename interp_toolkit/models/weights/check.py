@@ -32,7 +32,6 @@ from interp_toolkit.models.weights.parts import (
     LayerWeights,
     mixed,
     plain_activation,
-    projected,
     residual_hook,
     soft_capped,
 )
@@ -160,7 +159,7 @@ def _check_outputs(model: Model, layer: int, activations: Activations) -> float:
 def _check_ov(model: Model, layer: int, activations: Activations) -> None:
     w, attn = read.ov(model, layer), f"blocks.{layer}.attn"
     residual = _get(activations, f"blocks.{layer}.hook_resid_pre")
-    v = _agree_projection(activations, layer, "v", w.norm(residual), w.W_V, w.b_V)
+    v = _agree_projection(activations, layer, "v", w.values(w.norm(residual)))
     pattern, z = _get(activations, f"{attn}.hook_pattern"), _get(activations, f"{attn}.hook_z")
     ours = mixed(pattern, v)
     if w.gated:
@@ -176,8 +175,10 @@ def _check_attention(
     w = read.layer(model, layer)
     _check_ov(model, layer, activations)
     x = w.norm(_get(activations, f"blocks.{layer}.hook_resid_pre"))
-    q = _agree_projection(activations, layer, "q", x, w.W_Q, w.b_Q)
-    k = _agree_projection(activations, layer, "k", x, w.W_K, w.b_K)
+    q, k = w.queries_and_keys(x)
+    if w.kv_latent is None:  # whose hooks are behind the rotation, and in another order
+        _agree_projection(activations, layer, "q", q)
+        _agree_projection(activations, layer, "k", k)
     pattern = _get(activations, f"blocks.{layer}.attn.hook_pattern")
     disagreement: _DisagreementError | None = None
     for variant in read.VARIANTS:
@@ -194,10 +195,7 @@ def _check_attention(
     raise disagreement
 
 
-def _agree_projection(
-    activations: Activations, layer: int, name: str, x: Tensor, W: Tensor, b: Tensor
-) -> Tensor:
-    ours = projected(x, W, b)
+def _agree_projection(activations: Activations, layer: int, name: str, ours: Tensor) -> Tensor:
     actual = _get(activations, f"blocks.{layer}.attn.hook_{name}")
     if actual.shape[2] > ours.shape[2]:  # queries and gates
         actual = by_head(actual, ours.shape[2])[..., : ours.shape[3]]

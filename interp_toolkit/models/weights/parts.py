@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -69,6 +69,48 @@ class NormWeights(ShortRepr):
         return part if self.w is None else part * self.w
 
 
+@dataclass(frozen=True, eq=False)
+class Latent(ShortRepr):
+    """A normalized vector of few dimensions that queries, or keys and values, are computed from.
+
+    In multi-head latent attention (DeepSeek-V2, arXiv 2405.04434), keys and values are
+    `rms_norm(x @ W) @ up`, and so may queries be. The norm's gain and `up` are in the weights that
+    a `LayerWeights` has for it, and so is a division by `unit`; what remains is a division by one
+    positive number for each vector, `scale(x @ W) / unit`.
+
+    Attributes:
+        W: the projection, without the norm's gain.
+        norm: the norm, without its gain.
+        unit: root mean square of `x @ W` where coordinates are independent, of variance 1 before
+            the gain of the norm in front of attention.
+        last: the number of a query's or key's last coordinates that come from it; None: all. A
+            key's rotated coordinates, which come first here, do not.
+    """
+
+    W: Float[Tensor, "d_model latent"]
+    norm: NormWeights
+    unit: float
+    last: int | None = None
+
+    def divided(
+        self, out: Float[Tensor, "*batch head d"], x: Float[Tensor, "*batch d_model"]
+    ) -> Float[Tensor, "*batch head d"]:
+        """`x @ weights`, divided as the layer does."""
+        scale = self.norm.scale(x @ self.W) / self.unit
+        return self.by(out, scale[..., None], self.last)
+
+    @staticmethod
+    def by(
+        out: Float[Tensor, "*batch d"], scale: Float[Tensor, "..."], last: int | None
+    ) -> Float[Tensor, "*batch d"]:
+        """Vectors with their last coordinates, or all, divided by one number each."""
+        scale = scale.to(out)[..., None]
+        if last is None:
+            return out / scale
+        direct, through = out.tensor_split([out.shape[-1] - last], dim=-1)
+        return torch.cat([direct, through / scale], dim=-1)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OutputWeights(ShortRepr):
     """What an attention layer makes of its heads' outputs.
@@ -116,6 +158,7 @@ class OVWeights(OutputWeights):
         parallel: whether the MLP reads the same residual stream as attention, not its output.
         gated: whether each head's output is multiplied with a gate that its own query input sets
             (Qwen3-Next), which is no weight and is left out here.
+        kv_latent: what keys and values are computed from, if not directly from `norm(x)`.
     """
 
     W_V: Float[Tensor, "head d_model d_head"]
@@ -125,6 +168,19 @@ class OVWeights(OutputWeights):
     norm: NormWeights
     parallel: bool
     gated: bool = False
+    kv_latent: Latent | None = None
+
+    def values(
+        self, x: Float[Tensor, "batch pos d_model"]
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        """Values of every head, for `x = norm(residual)`."""
+        v, latent = projected(x, self.W_V, self.b_V), self.value_latent
+        return v if latent is None else latent.divided(v, x)
+
+    @property
+    def value_latent(self) -> Latent | None:
+        """`kv_latent` as it divides values: all of their coordinates."""
+        return None if self.kv_latent is None else replace(self.kv_latent, last=None)
 
     def visible(self, n_pos: int) -> Bool[Tensor, "query key"]:
         """The visible keys of each query, [query key] booleans."""
@@ -168,7 +224,8 @@ class LayerWeights(OVWeights):
     """One attention layer, including queries and keys.
 
     Attributes:
-        W_Q, W_K, b_Q, b_K: as in `q = norm(x) @ W_Q + b_Q`; absent biases are zero.
+        W_Q, W_K, b_Q, b_K: as in `q = norm(x) @ W_Q + b_Q`; absent biases are zero. In latent
+            attention queries and keys have other sizes than values.
         q_norm, k_norm: norms of queries and keys before they are rotated, of each head
             (Qwen 3, Gemma 3) or, with as many weights as all query heads have coordinates, of all
             heads together (OLMo 2); usually kind None.
@@ -178,12 +235,13 @@ class LayerWeights(OVWeights):
         alibi: bias for distance, added to the scores last, if not None.
         sinks: a score of each head beside those of the keys, which takes attention from them
             (GPT-OSS), if not None.
+        q_latent: what queries are computed from, if not directly from `norm(x)`.
     """
 
-    W_Q: Float[Tensor, "head d_model d_head"]
-    W_K: Float[Tensor, "head d_model d_head"]
-    b_Q: Float[Tensor, "head d_head"]
-    b_K: Float[Tensor, "head d_head"]
+    W_Q: Float[Tensor, "head d_model d_qk"]
+    W_K: Float[Tensor, "head d_model d_qk"]
+    b_Q: Float[Tensor, "head d_qk"]
+    b_K: Float[Tensor, "head d_qk"]
     attn_scale: float
     soft_cap: float | None
     rotary: RotaryTables | None
@@ -191,6 +249,15 @@ class LayerWeights(OVWeights):
     q_norm: NormWeights = field(default_factory=lambda: NormWeights(None))
     k_norm: NormWeights = field(default_factory=lambda: NormWeights(None))
     sinks: Float[Tensor, "head"] | None = None
+    q_latent: Latent | None = None
+
+    def queries_and_keys(
+        self, x: Float[Tensor, "batch pos d_model"]
+    ) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
+        """Queries and keys of every head, for `x = norm(residual)`, not rotated."""
+        q, k = projected(x, self.W_Q, self.b_Q), projected(x, self.W_K, self.b_K)
+        q = q if self.q_latent is None else self.q_latent.divided(q, x)
+        return q, k if self.kv_latent is None else self.kv_latent.divided(k, x)
 
     @property
     def joint(self) -> bool:
@@ -202,13 +269,12 @@ class LayerWeights(OVWeights):
         """The same layer with the gains of query and key norms in its weights.
 
         Scores are then up to two positive factors, the norms' scales for this query and this key.
+        Those of latents, which divide only a key's unrotated coordinates, stay in `kv_latent`.
         """
         none = NormWeights(None)
         W_Q, b_Q = _folded(self.W_Q, self.b_Q, self.q_norm)
         W_K, b_K = _folded(self.W_K, self.b_K, self.k_norm)
-        return dataclasses.replace(
-            self, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, q_norm=none, k_norm=none
-        )
+        return replace(self, W_Q=W_Q, b_Q=b_Q, W_K=W_K, b_K=b_K, q_norm=none, k_norm=none)
 
     def scores(
         self,
@@ -317,7 +383,7 @@ class MLPWeights(ShortRepr):
         return act(pre) if linear is None else act(pre) * linear + self.b_post
 
 
-Parts = TypeVar("Parts", bound=OutputWeights | MLPWeights | NormWeights)
+Parts = TypeVar("Parts", bound=OutputWeights | MLPWeights | NormWeights | Latent)
 
 
 def converted(parts: Parts, convert: Callable[[Tensor], Tensor]) -> Parts:
@@ -325,9 +391,9 @@ def converted(parts: Parts, convert: Callable[[Tensor], Tensor]) -> Parts:
     changed: dict[str, Any] = {
         f.name: convert(value) if isinstance(value, Tensor) else converted(value, convert)
         for f in dataclasses.fields(parts)
-        if isinstance(value := getattr(parts, f.name), Tensor | NormWeights)
+        if isinstance(value := getattr(parts, f.name), Tensor | NormWeights | Latent)
     }
-    return dataclasses.replace(parts, **changed)
+    return replace(parts, **changed)
 
 
 _NO_PLAIN_FUNCTION = ("solu_ln", "xielu")  # with parameters or a norm of their own

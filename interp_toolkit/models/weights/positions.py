@@ -225,9 +225,10 @@ def _tables(model: Any, attn: Any, inner: Any, adjacent: bool) -> Table:
                 kinds = getattr(getattr(inner, "config", None), "layer_types", None)
                 kind = kinds[inner.layer_idx] if kinds and hasattr(inner, "layer_idx") else None
                 try:
-                    cos, sin = module(like, positions, kind)
+                    angles = module(like, positions, kind)
                 except TypeError:
-                    cos, sin = module(like, positions)
+                    angles = module(like, positions)
+                cos, sin = (angles.real, angles.imag) if torch.is_tensor(angles) else angles
         except TypeError as error:
             raise InputError(f"rotary positions that differ by layer: {error}") from error
         return _of_pairs(cos[0], adjacent)[:n_pos], _of_pairs(sin[0], adjacent)[:n_pos]

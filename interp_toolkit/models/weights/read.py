@@ -20,6 +20,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import device_of, is_latent
 from interp_toolkit.models.weights.parts import (
     Direction,
+    Latent,
     LayerWeights,
     MLPWeights,
     NormWeights,
@@ -158,8 +159,14 @@ def layer(model: Any, layer: int, variant: Variant = VARIANTS[0]) -> LayerWeight
             f"the heads of layer {layer} mix by fixed matrices and have no queries or keys"
         )
     _refuse_attention(attn, cfg, layer)
-    W_Q, b_Q = _projection(attn, cfg, layer, "Q")
-    W_K, b_K = _projection(attn, cfg, layer, "K")
+    q_latent = None
+    if is_latent(attn):
+        W_Q, q_latent = _latent_queries(attn, cfg, layer, values.norm)
+        W_K = _latent_keys_and_values(attn, cfg, layer, values.norm)[0]
+        b_Q, b_K = (W.new_zeros(W.shape[0], W.shape[-1]) for W in (W_Q, W_K))
+    else:
+        W_Q, b_Q = _projection(attn, cfg, layer, "Q")
+        W_K, b_K = _projection(attn, cfg, layer, "K")
     turn, divide = variant
     return LayerWeights(
         **vars(values),
@@ -167,6 +174,7 @@ def layer(model: Any, layer: int, variant: Variant = VARIANTS[0]) -> LayerWeight
         W_K=W_K,
         b_Q=b_Q,
         b_K=b_K,
+        q_latent=q_latent,
         attn_scale=_scale(attn, cfg, layer) if divide == "own" else 1.0,
         soft_cap=_soft_cap(attn, cfg),
         rotary=None if turn == "none" else rotary(model, attn, cfg, flipped=turn == "flipped"),
@@ -238,19 +246,78 @@ def _output_matrix(attn: Any) -> Tensor | None:
 def ov(model: Any, layer: int) -> OVWeights:
     """The value and output weights of a layer, unchecked."""
     cfg, block, attn = model.cfg, model.blocks[layer], _attention(model, layer)
+    before, kv_latent = _norm_before(block, "ln1", cfg), None
     if is_latent(attn):
-        _refuse_attention(attn, cfg, layer)
-    W_V, b_V = _projection(attn, cfg, layer, "V")
+        _, W_V, kv_latent = _latent_keys_and_values(attn, cfg, layer, before)
+        b_V = W_V.new_zeros(W_V.shape[0], W_V.shape[-1])
+    else:
+        W_V, b_V = _projection(attn, cfg, layer, "V")
     return OVWeights(
         **vars(outputs(model, layer)),
         W_V=W_V,
         b_V=b_V,
         direction=_direction(attn, cfg),
         window=_window(attn, cfg, layer),
-        norm=_norm_before(block, "ln1", cfg),
+        norm=before,
         parallel=bool(getattr(cfg, "parallel_attn_mlp", False)),
         gated=_gated(attn),
+        kv_latent=kv_latent,
     )
+
+
+def _latent_keys_and_values(
+    attn: Any, cfg: Any, layer: int, before: NormWeights
+) -> tuple[Tensor, Tensor, Latent]:
+    """Weights of keys, with their rotated coordinates first, and of values, and the latent."""
+    inner = attn.original_component
+    plain, value = int(inner.qk_nope_head_dim), int(inner.v_head_dim)
+    rank = int(inner.kv_lora_rank)
+    down = _latent_weight(inner, "kv_a_proj_with_mqa", layer)
+    W, turned = down[:, :rank], down[:, rank:]
+    latent, gain = _latent(attn, "kv_a_layernorm", W, cfg, before, layer)
+    up = _latent_weight(inner, "kv_b_proj", layer)
+    up = up.reshape(rank, int(cfg.n_heads), plain + value).movedim(1, 0)
+    through = W @ (gain[:, None] * up) / latent.unit
+    keys = torch.cat([turned.expand(len(up), *turned.shape), through[..., :plain]], -1)
+    return keys, through[..., plain:], replace(latent, last=plain)
+
+
+def _latent_queries(
+    attn: Any, cfg: Any, layer: int, before: NormWeights
+) -> tuple[Tensor, Latent | None]:
+    """Weights of queries, with their rotated coordinates first, and their latent, if any."""
+    inner, latent = attn.original_component, None
+    plain, heads = int(inner.qk_nope_head_dim), int(cfg.n_heads)
+    if getattr(inner, "q_lora_rank", None) is None:
+        W = _latent_weight(inner, "q_proj", layer)
+    else:
+        down = _latent_weight(inner, "q_a_proj", layer)
+        latent, gain = _latent(attn, "q_a_layernorm", down, cfg, before, layer)
+        W = down @ (gain[:, None] * _latent_weight(inner, "q_b_proj", layer)) / latent.unit
+    W = W.reshape(len(W), heads, -1).movedim(1, 0)
+    return torch.cat([W[..., plain:], W[..., :plain]], -1), latent
+
+
+def _latent(
+    attn: Any, name: str, W: Tensor, cfg: Any, before: NormWeights, layer: int
+) -> tuple[Latent, Tensor]:
+    """A latent and its norm's gain."""
+    inside = norm(attn, name, cfg)
+    if inside.kind is None or inside.b is not None or before.b is not None:
+        raise InputError(f"norms with biases around the latents of layer {layer} are not read")
+    read = W if before.w is None else before.w[:, None] * W
+    unit = float(read.detach().double().square().sum() / W.shape[1]) ** 0.5
+    gain = W.new_ones(W.shape[1]) if inside.w is None else inside.w.detach()
+    return Latent(W, NormWeights(inside.kind, eps=inside.eps), unit or 1.0), gain
+
+
+def _latent_weight(inner: Any, name: str, layer: int) -> Tensor:
+    """The matrix of a projection, [in out]; raises InputError for one with a bias."""
+    module, what = getattr(inner, name), f"{name} of layer {layer}"
+    module = getattr(module, "original_component", module)
+    if getattr(module, "bias", None) is not None:
+        raise InputError(f"{what} has a bias inside latent attention, which is not read")
+    return read_tensor(module, "weight", what).T
 
 
 def mixes(model: Any, layer: int) -> bool:
@@ -328,7 +395,7 @@ def _refuse_attention(attn: Any, cfg: Any, layer: int) -> None:
     """Raise InputError, naming the feature, for attention that is more than scores and values."""
     positions = getattr(cfg, "positional_embedding_type", "standard")
     reasons = {
-        "multi-head latent attention": is_latent(attn),
+        "sparse latent attention": hasattr(getattr(attn, "original_component", None), "indexer"),
         f"{positions} positions": positions not in ("standard", "none", "rotary", "alibi"),
         "clipped queries and keys": getattr(cfg, "clip_qkv", None) is not None,
     }

@@ -192,7 +192,7 @@ def weights(model: Model) -> ModelWeights:
     """One view of the weights of any TransformerLens model, checked against its forward pass.
 
     Raises InputError for a model without embedding or blocks. Access to a part that is missing or
-    cannot be represented exactly (latent attention, mixtures of experts, query-key norms, ...)
+    cannot be represented exactly (mixtures of experts, clipped or sparse attention, ...)
     raises it later.
     """
     return ModelWeights(model, *check(model))

@@ -14,8 +14,9 @@ from interp_toolkit.testing.families import loaded
 
 FAMILIES = (
     *("Qwen3", "Olmo2", "Olmo3", "Gemma3", "GptOss", "Cohere", "GPTNeo", "GPTJ", "Exaone4"),
-    *("SmolLM3", "Qwen3Next", "OPT", "Apertus"),
+    *("SmolLM3", "Qwen3Next", "OPT", "Apertus", "DeepseekV2", "DeepseekV3"),
 )
+LATENT = ("DeepseekV2", "DeepseekV3")
 
 
 @pytest.fixture(params=FAMILIES)
@@ -67,6 +68,8 @@ def test_factors_are_scores_up_to_a_scale_of_query_and_key(model):
         circuit = circuit.at_distance(0)
     if any(bool(b.any()) for b in (circuit.b_Q, circuit.b_K)):
         pytest.skip("biases are no part of the matrix")
+    if circuit.divided_by[1] is not None and circuit.divided_by[1].last is not None:
+        pytest.skip("only a part of each key is divided")
     n = circuit.norm(x)
     matrix = n @ circuit.matrix.AB @ n.T
     ratio = (circuit.score(x, x) / matrix)[:6, :6]
@@ -84,6 +87,40 @@ def test_what_heads_write_is_the_layers_output(model):
         w.post_norm(w.written(seen[names[0]])), seen[names[1]], atol=1e-4, rtol=1e-4
     )
     assert ov_circuit(model, layer, 0).svd().singular_values.min() >= 0
+
+
+@pytest.mark.parametrize("family", LATENT)
+def test_values_from_latents_reach_the_logits_as_in_the_original(family):
+    """At position 0 a token attends to itself alone: what it writes is its value."""
+    original, model = loaded(family)
+    attention, tokens = original.model.layers[0].self_attn, torch.arange(50)
+    with torch.no_grad():
+        x = original.model.layers[0].input_layernorm(original.model.embed_tokens(tokens))
+        rank = attention.kv_lora_rank
+        latent = attention.kv_a_layernorm(attention.kv_a_proj_with_mqa(x)[:, :rank])
+        both = attention.kv_b_proj(latent).reshape(50, 4, -1)
+        v = both[..., attention.qk_nope_head_dim :]
+        for head in range(4):
+            n = attention.v_head_dim
+            wrote = v[:, head] @ attention.o_proj.weight[:, n * head : n * head + n].T
+            truth = (wrote * original.model.norm.weight) @ original.lm_head.weight.T
+            truth = truth - truth.mean(-1, keepdim=True)
+            circuit = ov_circuit(model, 0, head)
+            torch.testing.assert_close(circuit.tokens().matrix(), truth, atol=1e-4, rtol=1e-4)
+            # without the division, up to one positive number for each token
+            linear = circuit._sources(None, circuit.W_V) @ circuit._logits().T
+            factor = (truth * linear).sum(-1) / linear.square().sum(-1)
+            assert (factor > 0).all()
+            torch.testing.assert_close(linear * factor[:, None], truth, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("family", LATENT)
+def test_the_typical_size_of_a_latent_is_that_of_random_vectors(family):
+    _, model = loaded(family)
+    w = weights(model).layer(0)
+    x = torch.randn(4000, w.W_V.shape[1], generator=torch.Generator().manual_seed(0))
+    scales = w.kv_latent.norm.scale(w.norm(x).detach() @ w.kv_latent.W) / w.kv_latent.unit
+    assert float((scales**2).mean()) == pytest.approx(1, abs=0.05)
 
 
 def test_ablation_by_head_is_by_head():

@@ -184,7 +184,7 @@ def test_what_of_the_norm_is_not_linear_is_said(zoo):
         ("own", 2, 0),
         ("own", 0, 4),
         ("own", 0, -1),
-        ("mla", 0, 0),
+        ("shortformer", 0, 0),
     ],
 )
 def test_heads_that_cannot_be_given(zoo, kind, layer, head, texts):

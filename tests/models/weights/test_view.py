@@ -268,7 +268,7 @@ def test_layers_are_read_when_asked_for(zoo):
     ("kind", "part"),
     [
         ("experts", "mlp"),
-        ("mla", "layer"),
+        ("shortformer", "layer"),
     ],
 )
 def test_what_cannot_be_given_is_refused_by_name_and_the_rest_is_given(zoo, kind, part, texts):

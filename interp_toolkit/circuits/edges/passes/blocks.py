@@ -415,7 +415,8 @@ def _layer(view: ModelWeights, layer: int) -> LayerWeights | None:
         w: LayerWeights = _wide(view.layer(layer))
     except InputError:
         return None
-    return None if w.joint or w.gated else w  # a norm over all heads; a gate that is no weight
+    # a norm over all heads, a gate that is no weight, a latent that all heads read
+    return None if w.joint or w.gated or w.kv_latent is not None else w
 
 
 @dataclass(frozen=True, eq=False)
