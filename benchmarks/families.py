@@ -98,7 +98,7 @@ def table(files: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def page(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write the table into the page, in place of the one that is there."""
     head = ["family", "exact", *ANALYSES]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for one in rows:
         cells = [f"{one[name]:.0e}" if isinstance(one[name], float) else one[name] for name in head]
         lines.append("| " + " | ".join("–" if cell is None else cell for cell in cells) + " |")
