@@ -26,6 +26,8 @@ from interp_studies.sweep.file import (
     SweepFile,
     said,
 )
+from interp_toolkit.evidence import left_open
+from interp_toolkit.formatting import counted
 from interp_toolkit.results import Evidence, Figure, Result, Table
 from interp_toolkit.stats import COVERAGE
 from interp_toolkit.training.engine.metrics import KEY
@@ -284,6 +286,9 @@ def _evidence(points: Sequence[PointResult], measure: Measure | None) -> SweepEv
     if not others:
         return found
     rivals = _rivals(best, others, measure)
+    if rivals and finished:
+        status, reason = left_open(f"{counted(rivals, 'other point')} may be as good as the best")
+        found = replace(found, status=status, reason=reason)
     return replace(
         found,
         second={**others[0].at, measure.name: others[0].mean},
@@ -305,7 +310,7 @@ def _verdict(
 ) -> str:
     complete = [point for point in _ranked(points, measure) if point.complete]
     unfinished = f"Unfinished, {len(complete)} of {len(points)} points: "
-    start = "" if evidence.status == "finished" else unfinished
+    start = unfinished if evidence.status == "unfinished" else ""
     if measure is None or not complete:
         return f"{start}nothing to compare yet."
     best, others = complete[0], complete[1:]

@@ -154,7 +154,7 @@ def test_the_best_is_said_where_no_other_can_be_as_good(texts) -> None:
 
 def test_no_best_is_said_where_another_may_be_as_good(texts) -> None:
     found = result([[0.5, 0.9], [0.6, 0.9], [0.1, 0.1]])
-    assert found.evidence.choice == "undecided"
+    assert found.evidence.choice == found.evidence.status == "undecided"
     texts(found.verdict)
     one = result([[0.9], [0.1]])
     assert one.evidence.not_told_from_the_best == 1
