@@ -57,9 +57,9 @@ texts: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q -m "not real and not long" --only-texts --snapshot-update
 	$(BIN)/python docs/shown.py
 
-# TESTS is which: CI leaves out what reads no TransformerLens model.
+# TESTS is which: CI leaves out what reads no TransformerLens model. RUN="--one-in 2" as CI has it.
 test-tl4: $(VENV4)/ready
-	$(VENV4)/bin/python -m pytest -n 2 -m "not real$(if $(TESTS), and not long)" $(TESTS)
+	$(VENV4)/bin/python -m pytest -n 2 -m "not real$(if $(TESTS), and not long)" $(TESTS) $(RUN)
 
 # SETTINGS is how many, or which: `make test-kernels SETTINGS="haswell-1 zen-2"`; all by default.
 test-kernels: $(VENV)/ready
