@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -153,26 +153,41 @@ def alibi(attn: Any, cfg: Any) -> Alibi | None:
     return Alibi(build_alibi_slopes(n_heads, device), from_query=False)
 
 
-def rotary(model: Any, attn: Any, cfg: Any, *, flipped: bool = False) -> RotaryTables | None:
+Turn = Literal["own", "flipped", "reversed"]
+
+
+def rotary(model: Any, attn: Any, cfg: Any, turn: Turn = "own") -> RotaryTables | None:
     """The rotary tables of attention; None for models without rotary positions.
 
     Args:
         model: the model.
         attn: the attention.
         cfg: the configuration.
-        flipped: pairs of coordinates are adjacent where the configuration says halves, or the
-            reverse (Cohere).
+        turn: "flipped" where pairs of coordinates are adjacent and the configuration says halves,
+            or the reverse (Cohere); "reversed" where they turn the other way (nanochat).
     """
     if getattr(cfg, "positional_embedding_type", "standard") != "rotary":
         return None
-    adjacent = bool(getattr(cfg, "rotary_adjacent_pairs", False)) != flipped
+    adjacent = bool(getattr(cfg, "rotary_adjacent_pairs", False)) != (turn == "flipped")
     base = getattr(cfg, "rotary_base", None)
     inner = getattr(attn, "original_component", None)
     if hasattr(inner, "rotary"):  # the native bridge always rotates adjacent pairs
         adjacent = True
     tables = _tables(model, attn, inner, adjacent)
+    if turn == "reversed":
+        tables = _reversed(tables)
     dim = tables(1)[0].shape[-1]
     return RotaryTables(dim, adjacent, None if base is None else float(base), tables)
+
+
+def _reversed(tables: Table) -> Table:
+    """Angles of the opposite sign."""
+
+    def turned_back(n_pos: int) -> tuple[Tensor, Tensor]:
+        cos, sin = tables(n_pos)
+        return cos, -sin
+
+    return turned_back
 
 
 def _tables(model: Any, attn: Any, inner: Any, adjacent: bool) -> Table:

@@ -66,6 +66,8 @@ def embedding_norm(model: Any) -> NormWeights:
     """The norm after the sum of token and position embeddings (Bloom, BERT); usually kind None."""
     if "embed_ln" in model._modules:
         return norm(model, "embed_ln", model.cfg)
+    if type(getattr(model, "original_model", None)).__name__.startswith("NanoChat"):
+        return final_norm(model)  # the same norm, which has no gain, is before the layers
     return norm(model.embed, "ln", model.cfg)  # HookedTransformer's post_embedding_ln
 
 
@@ -141,11 +143,12 @@ def _gain(norm: torch.nn.Module, w: Tensor, eps: float, *, centred: bool) -> Ten
 
 
 #: how queries and keys are turned, and scores divided, if not as the configuration says
-Variant = tuple[Literal["own", "flipped", "none"], Literal["own", "none"]]
+Variant = tuple[Literal["own", "flipped", "reversed", "none"], Literal["own", "none"]]
 VARIANTS: tuple[Variant, ...] = (
     ("own", "own"),
     ("own", "none"),
     ("flipped", "own"),
+    ("reversed", "own"),
     ("none", "own"),
 )
 
@@ -177,7 +180,7 @@ def layer(model: Any, layer: int, variant: Variant = VARIANTS[0]) -> LayerWeight
         q_latent=q_latent,
         attn_scale=_scale(attn, cfg, layer) if divide == "own" else 1.0,
         soft_cap=_soft_cap(attn, cfg),
-        rotary=None if turn == "none" else rotary(model, attn, cfg, flipped=turn == "flipped"),
+        rotary=None if turn == "none" else rotary(model, attn, cfg, turn),
         alibi=alibi(attn, cfg),
         q_norm=_head_norm(attn, "q_norm", cfg),
         k_norm=_head_norm(attn, "k_norm", cfg),
@@ -462,7 +465,7 @@ def _scale(attn: Any, cfg: Any, layer: int) -> float:
     if inner is None:  # HookedTransformer or the toolkit's transformer
         return float(attn.attn_scale if hasattr(attn, "attn_scale") else attn.scale)
     if isinstance(getattr(inner, "scaling", None), float):  # transformers' factor
-        return 1.0 / float(inner.scaling)
+        return 1.0 / (float(inner.scaling) * float(getattr(inner, "key_multiplier", 1.0)))
     if isinstance(getattr(inner, "scale", None), float):  # the native bridge's divisor
         return float(inner.scale)
     if not getattr(inner, "scale_attn_weights", True):

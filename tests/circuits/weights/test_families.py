@@ -14,7 +14,7 @@ from interp_toolkit.testing.families import loaded
 
 FAMILIES = (
     *("Qwen3", "Olmo2", "Olmo3", "Gemma3", "GptOss", "Cohere", "GPTNeo", "GPTJ", "Exaone4"),
-    *("SmolLM3", "Qwen3Next", "OPT", "Apertus", "DeepseekV2", "DeepseekV3"),
+    *("SmolLM3", "Qwen3Next", "OPT", "Apertus", "DeepseekV2", "DeepseekV3", "NanoChat", "FalconH1"),
 )
 LATENT = ("DeepseekV2", "DeepseekV3")
 
@@ -83,9 +83,8 @@ def test_what_heads_write_is_the_layers_output(model):
     names = [f"blocks.{layer}.attn.hook_z", f"blocks.{layer}.hook_attn_out"]
     seen = values(model, names)
     w = weights(model).outputs(layer)
-    torch.testing.assert_close(
-        w.post_norm(w.written(seen[names[0]])), seen[names[1]], atol=1e-4, rtol=1e-4
-    )
+    wrote = w.post_norm(w.written(seen[names[0]]))
+    torch.testing.assert_close(wrote, w.factor * seen[names[1]], atol=1e-4, rtol=1e-4)
     assert ov_circuit(model, layer, 0).svd().singular_values.min() >= 0
 
 
