@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 #: with norms behind attention, latent attention, mixers, sinks and experts, and a refusal
-FAMILIES = ("Olmo2", "DeepseekV2", "Lfm2", "GptOss", "XGLM")
+FAMILIES = ("Olmo2", "DeepseekV2", "Lfm2", "GptOss", "Laguna")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

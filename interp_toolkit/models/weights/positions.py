@@ -130,14 +130,24 @@ _POSITIONS_ELSEWHERE = ("alibi", "shortformer", "relative_positional_bias", "rot
 
 
 def positions(model: Any) -> Tensor | None:
-    """W_pos as stored, [pos d_model]; None for models without learned positions."""
+    """W_pos as stored, [pos d_model]; None for models without learned or sinusoidal positions."""
     if "pos_embed" not in model._modules:
-        return None
+        return _sinusoidal(model)
     if getattr(model.cfg, "positional_embedding_type", "standard") in _POSITIONS_ELSEWHERE:
         return None
     W_pos = read_tensor(model.pos_embed, "W_pos", "the position embedding").to(device_of(model))
     inner = getattr(model.pos_embed, "original_component", None)
     return W_pos[int(getattr(inner, "offset", 0)) :]  # OPT's first rows are of no position
+
+
+def _sinusoidal(model: Any) -> Tensor | None:
+    """Fixed positions that transformers adds outside the modules that a bridge shows (XGLM)."""
+    inside = getattr(getattr(model, "original_model", None), "model", None)
+    module = getattr(inside, "embed_positions", None)
+    table = getattr(module, "weights", None)
+    if not isinstance(table, Tensor):
+        return None
+    return table[int(getattr(module, "offset", 0)) :].to(device_of(model))
 
 
 def alibi(attn: Any, cfg: Any) -> Alibi | None:

@@ -14,7 +14,17 @@ from interp_toolkit.testing.families import loaded
 
 FAMILIES = (
     *("Qwen3", "Olmo2", "Olmo3", "Gemma3", "GptOss", "Cohere", "GPTNeo", "GPTJ", "Exaone4"),
-    *("SmolLM3", "Qwen3Next", "OPT", "Apertus", "DeepseekV2", "DeepseekV3", "NanoChat", "FalconH1"),
+    *(
+        "SmolLM3",
+        "Qwen3Next",
+        "OPT",
+        "Apertus",
+        "DeepseekV2",
+        "DeepseekV3",
+        "NanoChat",
+        "FalconH1",
+        "XGLM",
+    ),
 )
 LATENT = ("DeepseekV2", "DeepseekV3")
 
