@@ -208,9 +208,9 @@ def _named_heads(record: Record, sentence: str) -> Iterator[str]:
         if (int(layer), int(head)) not in detected:
             yield f"L{layer}H{head} is not detected"
     for entry in result["heads"]:
-        if entry["status"] == "detected" and not (entry["p_adjusted"] or 0) <= LEVEL:
-            name = f"L{entry['layer']}H{entry['head']}"
-            yield f"{name} is detected at p = {entry['p_adjusted']}"
+        p_value = entry["deciding_p"]
+        if entry["status"] == "detected" and (p_value is None or p_value > LEVEL):
+            yield f"L{entry['layer']}H{entry['head']} is detected at p = {p_value}"
 
 
 def _strongest_head(record: Record, sentence: str) -> Iterator[str]:

@@ -350,7 +350,8 @@ def findings(
         )
     if not working:
         best = _decisive(heads)
-        p = "" if best.p_adjusted is None else f", {equals_p(best.p_adjusted, 'adjusted p')}"
+        which = "adjusted p" if best.knockout is None else "p"
+        p = "" if best.deciding_p is None else f", {equals_p(best.deciding_p, which)}"
         after.insert(
             0,
             f"Nearest: {best.name} ({best.detector}, {_attention(best)}{p}): "
