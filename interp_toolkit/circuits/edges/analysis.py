@@ -51,6 +51,7 @@ from interp_toolkit.circuits.edges.reduced import check_reducible, circuit_model
 from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.wiring import Node
+from interp_toolkit.circuits.metrics.metrics import LogProbability, RepeatedTokens
 from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_prompts
 from interp_toolkit.circuits.metrics.task_check import assumption_note
 from interp_toolkit.circuits.weights.composition import CompositionScores
@@ -67,6 +68,7 @@ from interp_toolkit.results import Evidence, Provenance, Table
 from interp_toolkit.stats import COVERAGE, Share
 
 MOST_HEADS = 64  # of a model that is analyzed without being named: a few hundred passes
+SATURATED = 0.05  # nats per answer: a smaller loss is that of a model certain of its answers
 LISTED = 60  # edges in the table
 NAMED = 6  # edges that a sentence names
 NODES_NAMED = 4  # nodes that the headline names, and heads of a large circuit
@@ -113,6 +115,7 @@ class CircuitEvidence(Evidence):
         keeps_with: the fraction that the circuit keeps with another ablation value.
         jaccard_with: Jaccard index with the circuit chosen under that ablation value.
         screening: see `edges.screened.Screening`; None where every edge could be ablated.
+        instead: what to measure instead, where no edge is found because the metric is saturated.
     """
 
     measured: str = column("metric")
@@ -151,6 +154,7 @@ class CircuitEvidence(Evidence):
         "Jaccard index with their circuits", default=None
     )
     screening: Mapping[str, Any] | None = column("screening", default=None)
+    instead: str | None = column("the metric is saturated; instead", default=None)
 
 
 @dataclass(frozen=True)
@@ -417,6 +421,22 @@ def status_of(circuit: Circuit) -> Verdict:
     )
 
 
+def instead_of_saturated(circuit: Circuit) -> str | None:
+    """What finds the edges of a model that is certain of its answers; None where it is not.
+
+    Where a log-probability is near 0 no single edge lowers it much: what is left keeps the model
+    certain enough. A difference of logits has no such limit.
+    """
+    metric = circuit.metric
+    if not isinstance(metric, LogProbability | RepeatedTokens) or circuit.intact < -SATURATED:
+        return None
+    if isinstance(metric, RepeatedTokens):
+        return "give prompts with answers and wrong answers (--data), for a difference of logits"
+    if metric.prompts.wrong is None:
+        return "give a wrong answer for each answer (column `wrong`), for a difference of logits"
+    return "use --metric logit-difference"
+
+
 def only_output(circuit: Circuit) -> str | None:
     """Why no task is measured, so that its circuit cannot be confirmed; else None."""
     if circuit.metric.because is not None:
@@ -429,6 +449,11 @@ def only_output(circuit: Circuit) -> str | None:
 def _no_edge(circuit: Circuit) -> str:
     if circuit.screening is not None:
         return "the selected edges are on no path from input to logits"
+    if (instead := instead_of_saturated(circuit)) is not None:
+        return (
+            f"the model is certain of the answers ({circuit.intact:.2g} {circuit.metric.unit}), so "
+            f"ablating single edges hardly changes that: {instead}"
+        )
     left = len(circuit.edges) - circuit.n_measured
     unmeasured = f"; {left:,} edges with smaller estimates were not ablated" if left else ""
     return (
@@ -499,6 +524,7 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
         every_edge_ablated=circuit.all_ablated,
         edges=len(circuit.edges),
         ablation_value=WORDS[circuit.ablation_kind],
+        instead=None if circuit.included else instead_of_saturated(circuit),
         **values,
     )
 
@@ -519,6 +545,8 @@ def headline(circuit: Circuit) -> str:
             status, "No circuit: on these prompts, ablating all edges does not change the metric."
         )
     held_out = circuit.held_out
+    if (not edges or held_out is None) and instead_of_saturated(circuit) is not None:
+        return "No circuit is found: the metric is saturated, and single edges hardly change it."
     if not edges or held_out is None:
         return "No circuit is found: no edge that matters alone lies on a path to the logits."
     writers = dict.fromkeys(e.edge.source for e in edges if e.edge.source.kind != "input")
