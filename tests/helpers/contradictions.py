@@ -404,10 +404,25 @@ def _of_claim(claim: Record) -> Iterator[str]:
         if part["question"] == "matters" and None not in (low, high, bound):
             if part["answer"] == "confirmed" and low < bound - 1e-5:
                 yield f"confirmed from {low:.3g}, claimed {bound:.3g}: {part['summary']}"
+            if part["answer"] == "confirmed" and not _larger_bear(part["effects"], bound):
+                yield f"no ablation of the whole head costs {bound:.3g}: {part['summary']}"
             if part["answer"] == "refuted" and high >= bound:
                 yield f"refuted up to {high:.3g}, claimed {bound:.3g}: {part['summary']}"
         if part["question"] == "sentence":
             yield from _of_wording(part, claim["parts"])
+
+
+def _larger_bear(effects: Mapping[str, Sequence[float]], bound: float) -> bool:
+    """Whether ablating the whole head costs as much in some condition, by every way."""
+    by_condition: dict[str, list[Sequence[float]]] = {}
+    for name, share in effects.items():
+        condition, _, way = name.partition(", ")
+        if way:
+            by_condition.setdefault(condition, []).append(share)
+    larger = by_condition.values()
+    return not larger or any(
+        all(mean >= bound - 1e-5 and low > 0 for mean, low, _ in shares) for shares in larger
+    )
 
 
 def _of_wording(wording: Record, parts: Sequence[Record]) -> Iterator[str]:
