@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_DESCRIBED = 24  # heads in the table of what heads attend to
 SHOWN = 12  # heads in the table of heads, unless more are detected
-PARTNERS_SHOWN = 3  # earlier heads in the table, per induction head
+PARTNERS_SHOWN = 3  # earlier heads in the table, per induction head, unless more are named
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ class Reader:
     partners: Sequence[Partner]
 
     @property
-    def partner(self) -> Partner | None:
-        """The partner, if a candidate is named."""
-        return next((p for p in self.partners if p.named), None)
+    def named(self) -> list[Partner]:
+        """The earlier heads that its keys are shown to read, largest effect first."""
+        return [partner for partner in self.partners if partner.named]
 
 
 @dataclass(frozen=True)
@@ -202,6 +202,7 @@ class HeadsFinding(Finding):
             "groups": [_group_dict(group) for group in self.groups],
             "screens": [_screen_dict(screen) for screen in self.screens],
             "performs_task": self.performs_task,
+            "metric": None if self.task_check is None else _metric_dict(self.task_check),
             "described": [_described_dict(head) for head in self.described],
         }
 
@@ -223,6 +224,15 @@ class HeadsFinding(Finding):
         if self.from_weights:
             tables.append(_weights_table(self.from_weights))
         return tables
+
+
+def _metric_dict(check: TaskCheck) -> dict[str, Any]:
+    """The metric above chance, of which effects are fractions."""
+    size = [check.whole, check.value.low - check.chance, check.value.high - check.chance]
+    data: dict[str, Any] = jsonable(
+        {"name": check.metric, "size": size, "unit": check.unit, "prompts": check.value.n}
+    )
+    return data
 
 
 def _described_dict(described: Described) -> dict[str, Any]:
@@ -400,7 +410,7 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
     rows: list[list[Any]] = []
     named = []
     for reader in readers:
-        for p in reader.partners[:PARTNERS_SHOWN]:
+        for p in reader.partners[: max(PARTNERS_SHOWN, len(reader.named))]:
             if p.named:
                 named.append(len(rows))
             names = [head_name(reader.layer, reader.head), head_name(p.layer, p.head)]
@@ -412,7 +422,8 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
         rows,
         "K-composition: score of the weights alone. Lost: the loss of induction attention, and of "
         "the metric, when the path from the earlier head to this head's keys is ablated. Shown: "
-        f"the {PARTNERS_SHOWN} earlier heads with the largest effect for each.",
+        f"the {PARTNERS_SHOWN} earlier heads with the largest effect for each, and all whose path "
+        "the attention is shown to need.",
         highlight=named,
     )
 

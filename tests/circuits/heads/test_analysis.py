@@ -74,7 +74,7 @@ def test_the_circuit_is_found_confirmed_and_its_feeder_named(induction, texts):
     assert head.ablation.low > 0.5 * induction.task_check.whole
     assert by_name(induction, "previous-token", 0, 1).causal == "major"
     (reader,) = induction.readers
-    assert (reader.partner.layer, reader.partner.head) == (0, 1)
+    assert [(p.layer, p.head) for p in reader.named] == [(0, 1)]
     assert induction.headline == "Induction head L1H0; previous-token head L0H1."
     texts(induction.findings)
     assert sum(h.detected for h in induction.heads) == 2
@@ -101,7 +101,7 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained, texts):
     assert {h.layer for h in induction} == {1}
     assert {h.layer for h in previous} == {0}
     assert all(h.causal in ("major", "contributes") for h in (*induction, *previous))
-    fed = {(r.partner.layer, r.partner.head) for r in trained.readers}
+    fed = {(p.layer, p.head) for r in trained.readers for p in r.named}
     assert fed == {(h.layer, h.head) for h in previous}
     assert max(h.ablation.mean for h in previous) > 0.5 * trained.task_check.whole
     group = next(g for g in trained.groups if g.detector == "induction")
