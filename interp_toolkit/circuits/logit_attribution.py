@@ -415,4 +415,5 @@ LOGIT_ATTRIBUTION = analysis(
     LogitAttributionOptions,
     analyze,
     unfit,
+    reads_stream=True,
 )

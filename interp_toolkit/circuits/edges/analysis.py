@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -63,6 +64,8 @@ from interp_toolkit.formatting import capital, listed, p_cell, percent, percent_
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens, record_of
 from interp_toolkit.models.loading.formats.checkpoint import check_model_file, save
+from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.transformer.circuit import CircuitTransformer
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.results import Evidence, Provenance, Table
 from interp_toolkit.stats import COVERAGE, Share
@@ -282,10 +285,7 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
     model, data, options = run.model, run.data, run.options
     if options.keep_circuit is not None:  # before the work
         check_reducible(model)
-        check_model_file(options.keep_circuit)
-        source = record_of(model).path
-        if source is not None and Path(options.keep_circuit).resolve() == Path(source):
-            raise InputError(f"keep_circuit {options.keep_circuit} is the model: give another file")
+        replaced = _replaced(options.keep_circuit, record_of(model).path)
     user_prompts = None if data is None else prompts_from_data(data, model)
     prompts = circuit_prompts(model, user_prompts, run.seed)
     n_user_prompts, prompts = len(prompts), different_prompts(model, prompts)
@@ -321,7 +321,9 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
         chosen = [effect.edge for effect in circuit.included]
         reduced = circuit_model(model, prompts, chosen, memory=run.memory)
         save(reduced, options.keep_circuit)
-        notes.append(f"the circuit is kept in {Path(options.keep_circuit).name}, as a model")
+        instead = ", in place of the circuit that was there" if replaced else ""
+        name = Path(options.keep_circuit).name
+        notes.append(f"the circuit is kept in {name}, as a model{instead}")
     elif options.keep_circuit is not None:
         notes.append("no circuit is kept, as none was chosen")
     figures = []
@@ -398,6 +400,22 @@ def edge_row(
         composition_p=p,
         added=effect.added,
     )
+
+
+def _replaced(path: str, source: str | None) -> bool:
+    """Whether a circuit of an earlier run is at this path, which a new one may take.
+
+    Raises InputError for a path that cannot be written or that has another file.
+    """
+    check_model_file(path)
+    if source is not None and Path(path).resolve() == Path(source):
+        raise InputError(f"keep_circuit {path} is the model: give another file")
+    if not Path(path).exists():
+        return False
+    with suppress(InputError):
+        if isinstance(load(path), CircuitTransformer):
+            return True
+    raise InputError(f"keep_circuit {path} is a file that is no kept circuit: give another one")
 
 
 def status_of(circuit: Circuit) -> Verdict:
@@ -745,4 +763,5 @@ CIRCUIT = analysis(
     analyze,
     unfit,
     graph_formats=FORMATS,
+    reads_stream=True,
 )

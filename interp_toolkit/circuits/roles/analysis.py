@@ -164,6 +164,7 @@ ROLES = analysis(
     RolesOptions,
     analyze,
     unfit,
+    reads_stream=True,
 )
 
 

@@ -609,4 +609,5 @@ SKIP_BIGRAMS = analysis(
     analyze,
     unfit,
     source=SOURCE,
+    reads_stream=True,
 )

@@ -471,4 +471,5 @@ UAND = analysis(
     analyze,
     unfit,
     source=SOURCE,
+    reads_stream=True,
 )
