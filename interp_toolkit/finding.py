@@ -351,6 +351,7 @@ def analysis(
     source: str = "",
     graph_formats: tuple[str, ...] = (),
     reads_stream: bool = False,
+    reads_answers: bool = False,
 ) -> Analysis:
     """An analysis to register, from `analyze(run) -> Finding`; see `registry.Analysis`.
 
@@ -379,4 +380,6 @@ def analysis(
     def of_whole_models(model: Any, data: FeatureData | None) -> str | None:
         return of_circuit(model) or unfit(model, data)
 
-    return Analysis(name, summary, options, run, of_whole_models, source, graph_formats)
+    return Analysis(
+        name, summary, options, run, of_whole_models, source, graph_formats, reads_answers
+    )

@@ -416,4 +416,5 @@ LOGIT_ATTRIBUTION = analysis(
     analyze,
     unfit,
     reads_stream=True,
+    reads_answers=True,
 )

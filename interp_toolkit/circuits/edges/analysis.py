@@ -764,4 +764,5 @@ CIRCUIT = analysis(
     unfit,
     graph_formats=FORMATS,
     reads_stream=True,
+    reads_answers=True,
 )

@@ -752,6 +752,7 @@ def _one(name: str, summary: str) -> Analysis:
         HeadKindOptions,
         partial(analyze, detectors=(name,)),
         lambda model, data: "part of heads",
+        reads_answers=True,
     )
 
 
@@ -761,6 +762,7 @@ HEADS = analysis(
     HeadsOptions,
     analyze,
     _unfit,
+    reads_answers=True,
 )
 INDUCTION = _one(
     "induction", "which heads are induction heads, and with which earlier heads they compose"

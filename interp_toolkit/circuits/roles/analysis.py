@@ -165,6 +165,7 @@ ROLES = analysis(
     analyze,
     unfit,
     reads_stream=True,
+    reads_answers=True,
 )
 
 
