@@ -118,6 +118,7 @@ class CircuitEvidence(Evidence):
         keeps_with: the fraction that the circuit keeps with another ablation value.
         jaccard_with: Jaccard index with the circuit chosen under that ablation value.
         screening: see `edges.screened.Screening`; None where every edge could be ablated.
+        causal: how edges were chosen and the circuit was tested.
         instead: what to measure instead, where no edge is found because the metric is saturated.
     """
 
@@ -158,6 +159,7 @@ class CircuitEvidence(Evidence):
     )
     screening: Mapping[str, Any] | None = column("screening", default=None)
     instead: str | None = column("the metric is saturated; instead", default=None)
+    causal: str | None = column("causal test", default=None)
 
 
 @dataclass(frozen=True)
@@ -532,6 +534,8 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
         }
     if circuit.screening is not None:
         values["screening"] = vars(circuit.screening)
+    if circuit.nothing is None:
+        values["causal"] = _causal(circuit)
     status, reason = status_of(circuit)
     return CircuitEvidence(
         status=status,
@@ -545,6 +549,16 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
         instead=None if circuit.included else instead_of_saturated(circuit),
         **values,
     )
+
+
+def _causal(circuit: Circuit) -> str:
+    """How edges were chosen, and how the circuit was tested."""
+    alone = "the circuit runs alone, with all other edges ablated, on held-out prompts"
+    if circuit.n_measured == len(circuit.edges):
+        return f"every edge is ablated by itself; {alone}"
+    if circuit.n_measured:
+        return f"edges with the largest attributions are ablated one by one; {alone}"
+    return f"no edge is ablated by itself: edges are estimated by attribution; {alone}"
 
 
 def _finite(end: float) -> float | None:

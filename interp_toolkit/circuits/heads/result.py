@@ -154,6 +154,7 @@ class HeadsEvidence(Evidence):
         behaviour: the metric, and the intact model's value of it.
         knockout_rows: prompts that attention was knocked out on, at most.
         replaced_by: ablation value of an ablated head; None where none was ablated.
+        causal: how effects were measured; None where heads have attention alone.
     """
 
     comparisons: int = column("heads times patterns")
@@ -165,6 +166,7 @@ class HeadsEvidence(Evidence):
     behaviour: str | None = column("task performance", default=None)
     knockout_rows: int | None = column("prompts with knockouts", default=None)
     replaced_by: str | None = column("ablated heads are replaced by", default=None)
+    causal: str | None = column("causal test", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,6 +48,11 @@ ERROR = (
     "model performs the task, heads are named only if knocking out their attention lowers the "
     "metric, by intervals that are simultaneous within a pattern; checked on untrained models"
 )
+KNOCKED_OUT = (
+    "attention to a pattern's keys is knocked out, with the remaining attention renormalized and "
+    "with mean values, alone and after the other heads that have the pattern; against whole-head "
+    "ablation and as much attention elsewhere in the head"
+)
 NO_TASK = "the prompts define no task that can be measured"
 
 
@@ -73,6 +78,7 @@ def evidence_of(
         behaviour=None if task_check is None else task_check.summary,
         knockout_rows=max((group.rows for group in groups), default=None),
         replaced_by=how if any(head.ablation is not None for head in heads) else None,
+        causal=KNOCKED_OUT if groups or screens else f"none, attention alone: {untested}",
     )
 
 
