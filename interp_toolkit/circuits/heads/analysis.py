@@ -178,6 +178,7 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
         look=described.look,
         memory=options.memory,
         progress=progress,
+        store=run.store,
     )
     descriptions = described.of_all(progress)
     untested = QUICK if options.effort == "quick" else rows.no_task

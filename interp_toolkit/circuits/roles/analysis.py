@@ -106,6 +106,7 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
         seed=run.seed,
         memory=run.memory,
         progress=run.progress,
+        store=run.store,
     )
     return RolesFinding(
         headline=headline(roles, quick=quick),
