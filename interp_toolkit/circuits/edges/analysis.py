@@ -417,7 +417,7 @@ def _replaced(path: str, source: str | None) -> bool:
     with suppress(InputError):
         if isinstance(load(path), CircuitTransformer):
             return True
-    raise InputError(f"keep_circuit {path} is a file that is no kept circuit: give another one")
+    raise InputError(f"keep_circuit {path} exists and is not a circuit: give another file")
 
 
 def status_of(circuit: Circuit) -> Verdict:
