@@ -15,10 +15,11 @@ from interp_toolkit.data.text.tokenization import data_from_texts
 from interp_toolkit.errors import InputError
 from interp_toolkit.files import read_npz
 from interp_toolkit.finding import shown_early
+from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.running.stages import resuming
 from interp_toolkit.options import Options, read_options
-from interp_toolkit.registry import Analysis, find, load_all
+from interp_toolkit.registry import Analysis, Recipe, find, load_all, names
 from interp_toolkit.results import Result
 from interp_toolkit.state import preserve_state
 
@@ -175,9 +176,36 @@ def run(
     options: Options,
     progress: Callable[[str], None],
 ) -> Result:
-    """Run an analysis with checked options; raises InputError as `Analysis.apply` does."""
+    """Run an analysis with checked options; raises InputError as `Analysis.apply` does.
+
+    Without data, one that tests answers takes the rows of the task that the model was trained on.
+    """
+    if data is None and analysis.reads_answers and getattr(options, "length", None) is None:
+        data = trained_on(model)
+        if data is not None:
+            progress(f"prompts: {data.source}")
     result: Result = analysis.apply(model, data, options, progress)
     return result
+
+
+ROWS = 256  # held-out rows of the task that a model was trained on
+
+
+def trained_on(model: Any) -> FeatureData | None:
+    """Held-out prompts of the task that `interp train` trained a checkpoint on; else None."""
+    training = record_of(model).training or {}
+    name, settings = training.get("recipe"), training.get("settings")
+    if name not in names("recipes") or not isinstance(settings, Mapping):
+        return None
+    recipe: Recipe = find("recipes", name)
+    if recipe.rows is None:
+        return None
+    try:
+        rows = recipe.rows(recipe.config(**settings), ROWS)
+    except ValueError:  # also InputError: a file of another version, or without such prompts
+        return None
+    fits = max(map(len, rows.tokens)) <= int(model.cfg.n_ctx)
+    return rows if fits else None
 
 
 def reads_features(options: Options) -> bool:
@@ -189,8 +217,9 @@ def fitting(model: Any, data: FeatureData | None) -> tuple[dict[str, Analysis], 
     """The analyses that can run on this model and data, and the reason for each that cannot."""
     fit: dict[str, Analysis] = {}
     unfit: dict[str, str] = {}
+    trained = trained_on(model) if data is None else None
     for name, analysis in load_all("probes").items():
-        reason = analysis.unfit(model, data)
+        reason = analysis.unfit(model, trained if data is None and analysis.reads_answers else data)
         if reason is None:
             fit[name] = analysis
         else:

@@ -350,13 +350,26 @@ def analysis(
     *,
     source: str = "",
     graph_formats: tuple[str, ...] = (),
+    reads_stream: bool = False,
+    reads_answers: bool = False,
 ) -> Analysis:
-    """An analysis to register, from `analyze(run) -> Finding`; see `registry.Analysis`."""
+    """An analysis to register, from `analyze(run) -> Finding`; see `registry.Analysis`.
+
+    Those that read the residual stream, or the weights behind it, refuse a circuit's model, which
+    has none: unless the user names other hook points (`hooks`).
+    """
+
+    def of_circuit(model: Any) -> str | None:
+        from interp_toolkit.models.transformer.circuit import refusal
+
+        return refusal(model) if reads_stream else None
 
     @wraps(getattr(analyze, "func", analyze))  # for a partial: its function
     def run(
         model: Any, data: FeatureData | None, chosen: Chosen, progress: Callable[[str], None]
     ) -> FindingT:
+        if (why := of_circuit(model)) and not getattr(chosen, "hooks", None):
+            raise InputError(why)
         finding = analyze(Run(model, data, chosen, progress, name))
         if data is not None and data.reading:
             described = {**finding.provenance.data, "reading": list(data.reading)}
@@ -364,4 +377,9 @@ def analysis(
             finding = dataclasses.replace(finding, provenance=about)
         return dataclasses.replace(finding, probe=name)
 
-    return Analysis(name, summary, options, run, unfit, source, graph_formats)
+    def of_whole_models(model: Any, data: FeatureData | None) -> str | None:
+        return of_circuit(model) or unfit(model, data)
+
+    return Analysis(
+        name, summary, options, run, of_whole_models, source, graph_formats, reads_answers
+    )

@@ -146,6 +146,8 @@ class Analysis:
             and data, as a phrase, or None if it can; `interp analyze` without `--probe` uses it.
         source: the document and section that it follows, or empty.
         graph_formats: extensions of the files that its results' `write_graph` can write.
+        reads_answers: whether it tests a task by prompts with answers; without data it then takes
+            those of the task that a checkpoint's recipe trained it on (`Recipe.rows`).
     """
 
     name: str
@@ -155,6 +157,7 @@ class Analysis:
     unfit: Callable[[Any, FeatureData | None], str | None] = field(default=lambda model, data: None)
     source: str = ""
     graph_formats: tuple[str, ...] = ()
+    reads_answers: bool = False
 
     def __post_init__(self) -> None:
         if not (isinstance(self.options, type) and hasattr(self.options, "model_fields")):
@@ -241,6 +244,8 @@ class Recipe:
         variants: settings by `--variant` name.
         presets: settings by `--preset` name.
         train: `train(config, session) -> TrainingRun`; see `Session`.
+        rows: `rows(config, most) -> FeatureData`: held-out prompts of the task with answers; None
+            where there are none. It raises InputError where a configuration has no such prompts.
     """
 
     name: str
@@ -249,6 +254,7 @@ class Recipe:
     variants: Mapping[str, Mapping[str, Any]]
     presets: Mapping[str, Mapping[str, Any]]
     train: Callable[[Any, Session], TrainingRun]
+    rows: Callable[[Any, int], FeatureData] | None = None
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def test_what_altered_records_contradict_is_objected_to(model, name, alter, reco
 def test_a_detected_head_has_a_significant_attention(recorded):
     plain = recorded("toy:induction", "heads")
     for head in plain["result"]["heads"]:
-        head["p_adjusted"] = 0.077
+        head["deciding_p"] = 0.077
     assert contradictions(plain)
 
 

@@ -53,7 +53,7 @@ def check(result) -> None:
         assert about["data"]["source"].rstrip(".") in text
         assert about["data"]["sha256"][:16] in text
         assert str(about["data"]["rows"]) in text
-    for field in ("null", "ablation_value", "replaced_by", "metric", "measured"):
+    for field in ("null", "ablation_value", "replaced_by", "metric", "measured", "causal", "error"):
         if record["evidence"].get(field):
             assert str(record["evidence"][field]) in text
 
@@ -64,6 +64,23 @@ def test_every_number_stands_in_the_record(analyzed, model, name):
     check(result)
     assert json.loads(json.dumps(result.to_dict()))["methods"] == result.methods
     assert result.methods.split(".")[0] in to_html([result])
+
+
+@pytest.mark.parametrize("name", ["heads", "circuit", "patching"])
+def test_less_effort_is_described_as_what_was_done(analyzed, name):
+    """What was tested by interventions, and at which level, is told of each effort."""
+    quick = it.analyze("toy:induction", name, effort="quick")
+    check(quick)
+    assert "effort quick" in quick.methods
+    causal = [result.evidence.causal for result in (quick, analyzed("toy:induction", name))]
+    assert all(causal)
+    assert (causal[0] == causal[1]) is (name == "patching")  # fewer prompts, the same test
+
+
+def test_the_level_of_a_screen_of_sites_is_told(analyzed):
+    result = analyzed("toy:induction", "patching")
+    assert f"level {result.evidence.level:g}" in result.methods
+    assert result.evidence.null in result.methods
 
 
 def test_an_audit_and_a_file_of_weights_are_described_too(tmp_path):

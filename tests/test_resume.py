@@ -2,19 +2,25 @@
 
 import dataclasses
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from planted_roles import movers, rows
 
 import interp_toolkit as it
 from interp_toolkit.auditing import analysis as auditing
+from interp_toolkit.circuits.heads import patterns
 from interp_toolkit.circuits.heads.attention_knockout import KnockoutRunner
 from interp_toolkit.circuits.heads.detectors import as_detector
+from interp_toolkit.circuits.roles.causal import RoleChecks
+from interp_toolkit.circuits.skip_bigrams import analysis as skip_bigrams_analysis
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running import stages
 from interp_toolkit.probes.boolean import analysis as boolean
+from interp_toolkit.probes.uand import analysis as uand_analysis
 
 CLAIMS = ["L1H0 is an induction head", "L0H1 is a previous-token head", "L0H0 is an induction head"]
 
@@ -56,7 +62,31 @@ def sampled(**more):
     return it.analyze("toy:induction", "xor", data=data, seed=1, **options, **more)
 
 
-RUNS = {"heads": heads, "xor": xor, "sampled": sampled, "audit": audit}
+def uand(**more):
+    return it.analyze("toy:uand-trained", "uand", **{"seed": 1, **more})
+
+
+def skip_bigrams(**more):
+    return it.analyze("toy:skip-bigrams", "skip-bigrams", **{"seed": 1, **more})
+
+
+def roles(**more):
+    prompts = rows(32, 0)
+    tokens = prompts.tokens.numpy()
+    about = {"answers": prompts.answers.numpy(), "wrong": prompts.wrong.numpy()}
+    data = FeatureData(tokens, tokens[:, :0].astype(bool), (), **about)
+    return it.analyze(movers(), "roles", data=data, **{"seed": 1, **more})
+
+
+RUNS = {
+    "heads": heads,
+    "xor": xor,
+    "sampled": sampled,
+    "audit": audit,
+    "uand": uand,
+    "skip-bigrams": skip_bigrams,
+    "roles": roles,
+}
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +105,11 @@ def interrupted_times(name, folder, stride):
 
 
 @pytest.mark.parametrize(
-    ("name", "stride"), [("heads", 7), ("xor", 2), ("sampled", 2), ("audit", 9)]
+    ("name", "stride"),
+    [
+        *(("heads", 7), ("xor", 2), ("sampled", 2), ("audit", 9)),
+        *(("uand", 3), ("skip-bigrams", 2), ("roles", 2)),
+    ],
 )
 def test_a_run_that_was_stopped_often_ends_as_an_unbroken_one(tmp_path, unbroken, name, stride):
     result, stops = interrupted_times(name, tmp_path, stride)
@@ -99,6 +133,10 @@ def refuse(*arguments, **named):
         ("xor", boolean, "measure"),
         ("sampled", boolean, "measure"),
         ("audit", auditing, "_parts"),
+        ("heads", patterns._Batch, "read"),
+        ("uand", uand_analysis, "measure_site"),
+        ("skip-bigrams", skip_bigrams_analysis, "search_view"),
+        ("roles", RoleChecks, "_effects"),
     ],
 )
 def test_a_second_run_measures_nothing_and_another_run_all(
@@ -112,6 +150,7 @@ def test_a_second_run_measures_nothing_and_another_run_all(
         "xor": lambda: it.analyze("toy:xor-1head", "xor", seed=1, resume=tmp_path),
         "sampled": lambda: it.analyze("toy:xor-2head", "or", resume=tmp_path),
         "audit": lambda: it.audit("toy:induction", CLAIMS, seed=1, level=0.01, resume=tmp_path),
+        **{n: partial(RUNS[n], seed=2, resume=tmp_path) for n in ("uand", "skip-bigrams", "roles")},
     }
     with pytest.raises(MeasuredError):
         changed[name]()

@@ -4,9 +4,10 @@ The answer is that of the head rule (`circuits.heads.rule`), which `heads` uses 
 claim's bound: the task's effect-size threshold, half of the metric ("carries"), or the claim's own
 amount. Its parts are reported as questions:
 
-- there: attention to the pattern's keys, against every matched control. A claim that the head
-  contributes or carries is never refuted by its attention, because a head may attend so only at the
-  positions of the prompts' answers;
+- there: attention to the pattern's keys, against every matched control. It is denied if the excess
+  is below LEAST_EXCESS at every query position, by simultaneous intervals: a small mean alone could
+  hide a head that attends so only where the prompts' answers are. Where the knockout matters
+  nevertheless, the answer is undecided;
 - matters: the effect of the knockouts, alone and with the pattern also knocked out in the other
   heads that have it. If ablating the whole head is not shown to cost as much as claimed, the answer
   is undecided;
@@ -20,11 +21,16 @@ the choice among the joint knockouts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from interp_toolkit.auditing.claims.kinds import HeadsClaim
 from interp_toolkit.auditing.context import AuditContext
@@ -37,12 +43,14 @@ from interp_toolkit.circuits.heads.rule import (
     LEAST_EXCESS,
     RIVALS,
     Decision,
+    Effect,
     Knockouts,
     attention_controls,
     candidates,
     companies,
     faint,
     heads_with_pattern,
+    negated,
     with_interval,
 )
 from interp_toolkit.circuits.heads.rule import measured as effect_of
@@ -53,14 +61,17 @@ from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.evidence import Control, all_answers, answer_by, answer_of
 from interp_toolkit.formatting import percent
 from interp_toolkit.models.model import Head
+from interp_toolkit.models.weights.parts import visible_pairs
+from interp_toolkit.models.weights.read import visibility
 from interp_toolkit.results import head_name
-from interp_toolkit.stats import LEVEL
+from interp_toolkit.stats import LEVEL, Share
 
 ASSERTED = {
     "attends": ("there",),
     "contributes": ("there", "matters", "special"),
     "carries": ("there", "matters", "special"),
 }
+FEWEST_AT_A_QUERY = 8  # prompts with a key of the pattern at a position that is tested by itself
 LEFT = 0.1  # of the metric: largest remaining contribution of other heads by the pattern
 
 
@@ -132,6 +143,8 @@ class _HeadAudit:
         except InterventionError as error:
             return [there, *self._not_testable(str(error))]
         matters, special = self._matters(), self._special()
+        if matters.answer == "confirmed" and there.answer == "refuted":
+            there = replace(there, answer=answer_by(False))
         return [there, matters, self._all(), special, self._stable()]
 
     def _not_testable(self, reason: str) -> list[Part]:
@@ -149,7 +162,42 @@ class _HeadAudit:
             [self.detector],
             seed=self.context.seed,
             memory=self.context.memory,
+            look=self._look,
         ).scores[0]
+
+    @cached_property
+    def _by_query(self) -> list[Float[np.ndarray, "row query"]]:
+        """Excess attention of each query of the first prompts, NaN without keys of the pattern."""
+        return []
+
+    def _look(self, pattern: Float[Tensor, "row head query key"], layer: int) -> None:
+        if layer != self.head.layer:
+            return
+        prompts, model = self.context.prompts, self.context.model
+        own = pattern[:, self.head.head].double().cpu().numpy()
+        causal = is_causal(model)
+        keys = targets_of(self.detector, prompts, torch.arange(len(own)), causal=causal)
+        visible = visible_pairs(*visibility(model, layer), prompts.n_pos).numpy()
+        keys = keys & visible
+        uniform = keys.sum(-1) / visible.sum(-1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            excess = ((own * keys).sum(-1) - uniform) / (1 - uniform)
+        self._by_query.append(np.where(keys.any(-1) & (uniform < 1), excess, np.nan))
+
+    def _most_at_a_query(self) -> float:
+        """Largest upper limit of the mean excess at any query position; NaN if not known.
+
+        Positions where few prompts have a key of the pattern are taken together.
+        """
+        (excess,) = self._by_query or [np.full((0, 0), np.nan)]
+        counts = (~np.isnan(excess)).sum(0)
+        groups = [excess[:, at] for at in np.flatnonzero(counts >= FEWEST_AT_A_QUERY)]
+        groups.append(excess[:, (counts > 0) & (counts < FEWEST_AT_A_QUERY)].ravel())
+        values = [group[~np.isnan(group)] for group in groups if not np.isnan(group).all()]
+        if not values or min(map(len, values)) < 2:
+            return math.nan
+        coverage = self.context.coverage(len(self.asserted), 2 * len(values))
+        return max(self.context.mean(group, coverage).high for group in values)
 
     def _there(self) -> Part:
         """Attention above uniform, and above the controls."""
@@ -171,7 +219,11 @@ class _HeadAudit:
         share, p = self.context.mean(excess, coverage), float(scores.p_value[self.head])
         answer = answer_of(share.low, share.high, bound)
         compared = answer_by(self._attention.outcome == "passed")
-        answer = all_answers([answer, compared]) if alone else compared
+        most = math.nan if compared == "confirmed" or np.isnan(p) else self._most_at_a_query()
+        if alone:
+            answer = all_answers([answer, compared])
+        else:
+            answer = answer_by(compared == "confirmed", most < LEAST_EXCESS)
         controls = "too few matched controls to compare with" if np.isnan(p) else f"p = {p:.2g}"
         if p > LEVEL:
             rival = RIVALS[scores.weakest[self.head.layer][self.head.head]]
@@ -181,6 +233,9 @@ class _HeadAudit:
             "keys of the pattern, at queries that have such a key; under uniform attention it "
             f"would be {percent(uniform, 1)}; matched controls: {controls}"
         )
+        if not math.isnan(most):
+            denied = "no query position has" if most < LEAST_EXCESS else "some query may have"
+            text += f"; {denied} {percent(LEAST_EXCESS)} or more beyond uniform attention"
         return measured("there", answer, text, "observed", share, bound, coverage, asserted)
 
     @property
@@ -260,47 +315,66 @@ class _HeadAudit:
         if answer == "refuted":
             answer = answer_by(False, decision.status == "not_detected")
         least = min(shares, key=lambda s: s.mean)
-        condition = ""
-        if decision.company:
-            in_layer = all(head.layer == self.head.layer for head in decision.company)
-            others = "the other heads of its layer" if in_layer else "all other heads that have it"
-            condition = f", with the pattern also knocked out in {others}"
         text = (
             f"knocking out {self.name}'s attention to the pattern's keys costs "
-            f"{with_interval(least)} of the metric{condition}; claimed: at least "
+            f"{with_interval(least)} of the metric{self._condition}; claimed: at least "
             f"{percent(self.bound)}"
         )
         if decision.contradicted:
             text += f", but {decision.because}"
-        text += f". {self._taken_out()}"
+        effects = {"attention": least}
+        for name, condition, by_way in self._whole_head():
+            text += f". Ablating the whole head{condition} costs {_by_way(by_way)}"
+            effects |= {f"{name}, {way}": share for way, share in by_way.items()}
         return measured(
             "matters", answer, text, "intervened", least, self.bound, self.coverage,
-            "matters" in self.asserted,
+            "matters" in self.asserted, effects,
         )  # fmt: skip
 
-    def _taken_out(self) -> str:
-        """Effects of ablating the head's whole output, as text."""
-        by_way = self.knockouts.output_effect(self.head)
-        effects = " and ".join(
-            f"{with_interval(effect)} of the metric by {way} ablation"
-            for way, effect in by_way.items()
-        )
-        return f"Ablating the whole head costs {effects}"
+    def _whole_head(self) -> Iterator[tuple[str, str, Effect]]:
+        """Effects of ablating the whole head, each with a name and its condition as text."""
+        alone, company = self.knockouts.output_effect(self.head), self.decision.company
+        if company:
+            after = self.knockouts.output_effect(self.head, company)
+            yield "whole head after others", f"{self._condition},", after
+            if self.decision.output not in ({}, alone, after):
+                condition = ", after the other heads' whole output,"
+                yield "whole head after whole heads", condition, self.decision.output
+        yield "whole head alone", " alone" if company else "", alone
+
+    @property
+    def _condition(self) -> str:
+        """The other heads in which the pattern is knocked out too, as text."""
+        company = self.decision.company
+        if not company:
+            return ""
+        in_layer = all(head.layer == self.head.layer for head in company)
+        others = "the other heads of its layer" if in_layer else "all other heads that have it"
+        return f", with the pattern also knocked out in {others}"
 
     def _special(self) -> Part:
         """Whether the knockout costs more than a control knockout in this head."""
         asserted = "special" in self.asserted
-        excess, control = self.knockouts.elsewhere(frozenset([self.head]), self.decision.company)
-        if not control.counts:
+        company = self.decision.company
+        elsewhere = self.knockouts.elsewhere(frozenset([self.head]), company)
+        if not elsewhere.control.counts:
             text = "the head has no other attention that could be knocked out instead"
             return untestable("special", text, "intervened", asserted=False)
-        answer = answer_by(control.outcome == "passed")
-        least = min(excess.values(), key=lambda s: s.mean)
+        answer = answer_by(elsewhere.control.outcome == "passed")
+        way, least = min(elsewhere.excess.items(), key=lambda item: item[1].mean)
+        own, other = self.decision.effect[way], elsewhere.effect[way]
+        changes = f"costs {with_interval(other)} of it"
+        if other.mean < 0:
+            changes = f"raises it by {with_interval(negated(other))}"
         text = (
-            f"the knockout costs {with_interval(least)} of the metric more than a knockout of as "
-            "much of the head's attention elsewhere"
+            f"knocking out the attention to the pattern's keys costs {with_interval(own)} of the "
+            f"metric{self._condition}; knocking out as much of the head's attention elsewhere "
+            f"{changes}. The difference is {with_interval(least)}"
         )
-        return measured("special", answer, text, "intervened", least, 0.0, self.coverage, asserted)
+        return measured(
+            "special", answer, text, "intervened", least, 0.0, self.coverage, asserted,
+            {"attention": own, "elsewhere": other},
+        )  # fmt: skip
 
     def _all(self) -> Part:
         """Whether no other head contributes to the metric by the pattern."""
@@ -341,6 +415,14 @@ class _HeadAudit:
         groups = None if groups is None else groups[task.rows.numpy()]
         effect = least / self.context.task_check.whole
         return stable_part(effect, self.bound, groups, self.context.rng(3, *self.head))
+
+
+def _by_way(effects: Mapping[str, Share]) -> str:
+    """Effects of the ways of ablation, as text."""
+    return " and ".join(
+        f"{with_interval(effect)} of the metric by {way} ablation"
+        for way, effect in effects.items()
+    )
 
 
 _ABOVE_NOTHING = 1e-3  # of the metric, or of attention: smaller effects count as none

@@ -29,8 +29,8 @@ POWER. `detectable_effect` is the minimum detectable distance from the bound, at
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from scipy import stats
@@ -68,6 +68,8 @@ class Part:
         value, low, high: the estimate and its interval; each None if there is none.
         bound: the claimed bound, compared with the interval.
         detectable_effect: distance from the bound that is detected with probability POWER.
+        effects: the interventions that were compared, each [mean, low, high], in the unit of
+            `value`.
     """
 
     question: Question
@@ -80,6 +82,7 @@ class Part:
     high: float | None = None
     bound: float | None = None
     detectable_effect: float | None = None
+    effects: Mapping[str, list[float]] = field(default_factory=dict)
 
 
 def untestable(question: Question, reason: str, method: Method, *, asserted: bool = True) -> Part:
@@ -125,11 +128,13 @@ def measured(
     bound: float,
     coverage: float,
     asserted: bool,
+    effects: Mapping[str, Share] | None = None,
 ) -> Part:
     """A part whose answer was obtained from an interval of this coverage."""
     ends = share.mean, share.low, share.high
     detectable = detectable_effect(share, coverage)
-    return Part(question, answer, text, method, asserted, *ends, bound, detectable)
+    compared = {name: [one.mean, one.low, one.high] for name, one in (effects or {}).items()}
+    return Part(question, answer, text, method, asserted, *ends, bound, detectable, compared)
 
 
 def share_of_random(good: int, of: int, text: str, method: Method, coverage: float) -> Part:

@@ -343,4 +343,5 @@ COLLAPSE = analysis(
     CollapseOptions,
     analyze,
     unfit,
+    reads_stream=True,
 )

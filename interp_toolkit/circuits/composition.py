@@ -284,4 +284,5 @@ COMPOSITION = analysis(
     CompositionOptions,
     analyze,
     unfit,
+    reads_stream=True,
 )

@@ -415,4 +415,6 @@ LOGIT_ATTRIBUTION = analysis(
     LogitAttributionOptions,
     analyze,
     unfit,
+    reads_stream=True,
+    reads_answers=True,
 )

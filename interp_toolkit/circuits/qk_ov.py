@@ -592,6 +592,7 @@ QK = analysis(
     HeadCircuitOptions,
     analyze_qk,
     unfit,
+    reads_stream=True,
 )
 OV = analysis(
     "ov",
@@ -599,4 +600,5 @@ OV = analysis(
     HeadCircuitOptions,
     analyze_ov,
     unfit,
+    reads_stream=True,
 )

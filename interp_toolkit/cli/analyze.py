@@ -194,7 +194,10 @@ def _run(
                 results.append(stopped.finding)
                 raise
     if left_out and not quiet:
-        reasons = "; ".join(f"{probe} ({reason})" for probe, reason in left_out.items())
+        by_reason: dict[str, list[str]] = {}
+        for probe, reason in left_out.items():
+            by_reason.setdefault(reason, []).append(probe)
+        reasons = "; ".join(f"{', '.join(of)} ({reason})" for reason, of in by_reason.items())
         print(f"not run: {printable(reasons)}", file=sys.stderr)
 
 

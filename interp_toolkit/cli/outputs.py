@@ -20,6 +20,7 @@ from interp_toolkit.cli import options
 from interp_toolkit.formatting import time_left
 from interp_toolkit.registry import Progress
 
+SECONDS_BEFORE_AN_END = 1.0  # the last of steps that took less is not printed
 SECONDS_BETWEEN_LINES = 15.0
 COUNT = re.compile(r"(\d[\d,]*(?:\.\d+)?) of (\d[\d,]*(?:\.\d+)?)")
 LEFT = re.compile(r", [\d.]+ (s|min|h) left")
@@ -74,7 +75,8 @@ class _Count:
         self.at, self.total = (_number(match[1]), _number(match[2])) if match else (0.0, 0.0)
         before = text[: match.start()] if match else LEFT.sub("", text)
         after = text[match.end() :].split() if match else []
-        self.of = (before, self.total, *after[: 0 if before else 1])
+        self.kind = (before, *after[: 0 if before else 1])
+        self.of = (self.total, *self.kind)
         self.says_left = LEFT.search(text) is not None
 
     @property
@@ -106,10 +108,10 @@ class _TimeLeft:
 
 
 class _Steps:
-    """Steps as plain lines; steps that differ only in their count appear every few seconds."""
+    """Steps as plain lines; steps that differ only in their counts appear every few seconds."""
 
     def __init__(self) -> None:
-        self._of: tuple[Any, ...] = ()
+        self._kind: tuple[Any, ...] = ()
         self._last_printed = 0.0
         self._left = _TimeLeft()
 
@@ -117,8 +119,10 @@ class _Steps:
         """Print a step, with `more` after the time left."""
         count, now = _Count(text), time.monotonic()
         left = self._left.of(count)
-        if count.of != self._of or count.ended or now - self._last_printed >= SECONDS_BETWEEN_LINES:
-            self._of, self._last_printed = count.of, now
+        since = now - self._last_printed
+        enough = SECONDS_BEFORE_AN_END if count.ended else SECONDS_BETWEEN_LINES
+        if count.kind != self._kind or since >= enough:
+            self._kind, self._last_printed = count.kind, now
             _print(f"{text}{left}{more}")
 
     def report(self, at: Progress) -> None:

@@ -319,10 +319,29 @@ class _Decision:
         if several:
             options = [f"--prompt-column {name}" for name in several]
             raise self._refuse("may be the prompt", several, options)
+        if (ends := self._one_token_each()) is not None:
+            raise InputError(
+                f"{self.table.path}: columns {ends[0]} to {ends[1]} look like one token each: give "
+                'one column tokens instead, with lists such as "[5, 1, 7]", or an .npz file with '
+                "an array tokens [row, position]"
+            )
         raise InputError(
             f"{self.table.path}: no column of prompts ('text' or 'tokens'); name one with "
             f"--prompt-column (columns: {self.table.names})"
         )
+
+    def _one_token_each(self) -> tuple[str, str] | None:
+        """The first and last of free columns of numbers that are numbered in order, if any."""
+        by_stem: dict[str, list[str]] = {}
+        for name, column in self.table.columns.items():
+            numbered = re.fullmatch(r"(.*?)(\d+)", name)
+            if numbered and name not in self.taken and column.kind in ("number", "bit"):
+                by_stem.setdefault(numbered[1], []).append(name)
+        for stem, several in by_stem.items():
+            counts = [int(name.removeprefix(stem)) for name in several]
+            if len(several) > 1 and counts == list(range(counts[0], counts[0] + len(counts))):
+                return several[0], several[-1]
+        return None
 
     def _is_ids(self, column: Column) -> bool:
         """Whether prompts are lists of token ids; raises InputError where texts may be meant."""

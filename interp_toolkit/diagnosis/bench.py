@@ -34,6 +34,7 @@ from interp_toolkit.models.loading.library_output import suppress_output
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running import hooks
 from interp_toolkit.models.running.forward import attached, device_of, evaluating
+from interp_toolkit.models.transformer.circuit import CircuitTransformer
 from interp_toolkit.models.transformer.transformer import Transformer
 
 ROWS, POSITIONS = 16, 8
@@ -342,6 +343,8 @@ def _complete(new: Any, model: Any) -> None:
 
 def again(model: Any) -> Any:
     """A new object of this class and configuration, with arbitrary weights."""
+    if isinstance(model, CircuitTransformer):
+        return CircuitTransformer(model.cfg, model.circuit)
     if isinstance(model, Transformer):
         return type(model)(model.cfg, init_weights=False)
     original = getattr(model, "original_model", None)

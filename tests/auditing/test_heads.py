@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -9,7 +10,10 @@ import interp_toolkit as it
 from interp_studies.challenge.families.layouts import Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.auditing import heads
+from interp_toolkit.auditing.claims.kinds import HeadsClaim
+from interp_toolkit.auditing.context import audit_context
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Head
 from interp_toolkit.toys.hand_set.induction import decoy, induction
 
 
@@ -98,6 +102,51 @@ def test_few_rows_decide_nothing_rather_than_the_wrong_thing():
     assert asked(model, list(true), "induction", few).answer in ("undecided", "confirmed")
     decoys = [at[1:] for at in truth.attends - truth.true if at[0] == "induction"]
     assert asked(model, list(decoys[0]), "induction", few).answer in ("undecided", "not_testable")
+
+
+def test_what_the_claim_is_compared_with_is_recorded_in_its_unit():
+    model, data, truth = planted(n=2, noise=0.2)
+    true = {at[1:] for at in truth.true if at[0] == "induction"}
+    for head in (min(true), (1, 2)):
+        parts = by_question(asked(model, list(head), "induction", data))
+        special, effects = parts["special"], parts["special"].effects
+        difference = effects["attention"][0] - effects["elsewhere"][0]
+        assert special.value == pytest.approx(difference, abs=1e-6)
+        assert effects["attention"][0] == pytest.approx(parts["matters"].value, abs=1e-6)
+
+
+def test_the_whole_head_is_ablated_where_its_attention_is_knocked_out():
+    """Of heads that back each other up one alone costs nothing, by its attention or as a whole."""
+    model, data, truth = planted(n=2, sharing="redundant")
+    head = min(at[1:] for at in truth.true if at[0] == "induction")
+    matters = by_question(asked(model, list(head), "induction", data))["matters"]
+    assert matters.answer == "confirmed"
+    assert matters.effects["whole head alone, mean"][0] < 0.05
+    for way in ("mean", "resample"):
+        assert matters.effects[f"whole head after others, {way}"][1] > 0.05
+
+
+def test_attention_is_denied_only_where_no_query_could_have_it():
+    model, data, _ = planted(n=2, noise=0.2)
+    there = by_question(asked(model, "L1H2", "induction", data))["there"]  # uniform attention
+    assert there.answer == "refuted"
+    context, _ = audit_context(model, None, seed=0, level=0.05, claims=1)
+    claim = HeadsClaim(heads=("L1H2",), relation="induction", says="contributes")
+
+    def most(excess):
+        audit = heads._HeadAudit(claim, context, Head(1, 2))
+        audit.__dict__["_by_query"] = [np.asarray(excess, dtype=float)]
+        return audit._most_at_a_query()
+
+    rng = np.random.default_rng(0)
+    little = rng.normal(0.0, 0.01, (64, 12))
+    assert most(little) < 0.05
+    at_one_query = little.copy()
+    at_one_query[:, 7] = 1.0  # the mean over queries is 8 %
+    assert most(at_one_query) > 0.9
+    at_one_query[8:, 7] = np.nan
+    assert most(at_one_query) > 0.9
+    assert np.isnan(most(np.full((64, 12), np.nan)))
 
 
 def test_a_head_that_is_not_there(model, texts):

@@ -58,6 +58,23 @@ def test_other_steps_are_said_at_once_and_counted_anew(clock, capsys) -> None:
     ]
 
 
+def test_quick_steps_of_one_kind_are_said_once_whatever_their_totals(clock, capsys) -> None:
+    with progress(quiet=False) as say:
+        for total in (3, 2, 1, 1):
+            for number in (0, total):
+                say(f"knocking out (induction), {number} of {total} passes")
+                clock[0] += 0.1
+        say("knocking out (previous-token), 0 of 2 passes")
+        clock[0] += 5
+        say("knocking out (previous-token), 2 of 2 passes")
+        say("knocking out (previous-token), 2 of 2 passes")
+    assert said(capsys) == [
+        "knocking out (induction), 0 of 3 passes",
+        "knocking out (previous-token), 0 of 2 passes",
+        "knocking out (previous-token), 2 of 2 passes",
+    ]
+
+
 def test_two_kinds_of_steps_that_take_turns_keep_their_clocks(clock, capsys) -> None:
     with progress(quiet=False) as say:
         for layer in range(1, 4):

@@ -446,3 +446,19 @@ def test_every_format_is_read_alike_or_refused(tmp_path, records, choose):
         schema = {"prompt_column": names[0], "answer_column": names[1]}
     outcomes = [outcome(save(tmp_path / f"rows{ending}", records), schema) for ending in ENDINGS]
     assert all(one == outcomes[0] for one in outcomes[1:])
+
+
+def test_columns_of_one_token_each_are_told_from_a_missing_prompt(tmp_path, texts):
+    path = tmp_path / "tokens.csv"
+    names = [f"t{number}" for number in range(13)]
+    rows = [",".join([*names, "answer"]), *(",".join(map(str, range(n, n + 14))) for n in range(4))]
+    path.write_text("\n".join(rows))
+    with pytest.raises(InputError, match="t0 to t12") as caught:
+        read_data(path)
+    texts(str(caught.value).replace(str(tmp_path), ""))
+    assert len(str(caught.value).replace(str(tmp_path), "")) <= 300
+    lists = ["tokens,answer", *(f'"{list(range(n, n + 13))}",{n + 13}' for n in range(4))]
+    path.write_text("\n".join(lists))  # as the message says
+    data = read_data(path)
+    assert [row.tolist() for row in data.tokens] == [list(range(n, n + 13)) for n in range(4)]
+    assert data.answers.ravel().tolist() == [13, 14, 15, 16]

@@ -208,9 +208,9 @@ def _named_heads(record: Record, sentence: str) -> Iterator[str]:
         if (int(layer), int(head)) not in detected:
             yield f"L{layer}H{head} is not detected"
     for entry in result["heads"]:
-        if entry["status"] == "detected" and not (entry["p_adjusted"] or 0) <= LEVEL:
-            name = f"L{entry['layer']}H{entry['head']}"
-            yield f"{name} is detected at p = {entry['p_adjusted']}"
+        p_value = entry["deciding_p"]
+        if entry["status"] == "detected" and (p_value is None or p_value > LEVEL):
+            yield f"L{entry['layer']}H{entry['head']} is detected at p = {p_value}"
 
 
 def _strongest_head(record: Record, sentence: str) -> Iterator[str]:
@@ -404,10 +404,25 @@ def _of_claim(claim: Record) -> Iterator[str]:
         if part["question"] == "matters" and None not in (low, high, bound):
             if part["answer"] == "confirmed" and low < bound - 1e-5:
                 yield f"confirmed from {low:.3g}, claimed {bound:.3g}: {part['summary']}"
+            if part["answer"] == "confirmed" and not _larger_bear(part["effects"], bound):
+                yield f"no ablation of the whole head costs {bound:.3g}: {part['summary']}"
             if part["answer"] == "refuted" and high >= bound:
                 yield f"refuted up to {high:.3g}, claimed {bound:.3g}: {part['summary']}"
         if part["question"] == "sentence":
             yield from _of_wording(part, claim["parts"])
+
+
+def _larger_bear(effects: Mapping[str, Sequence[float]], bound: float) -> bool:
+    """Whether ablating the whole head costs as much in some condition, by every way."""
+    by_condition: dict[str, list[Sequence[float]]] = {}
+    for name, share in effects.items():
+        condition, _, way = name.partition(", ")
+        if way:
+            by_condition.setdefault(condition, []).append(share)
+    larger = by_condition.values()
+    return not larger or any(
+        all(mean >= bound - 1e-5 and low > 0 for mean, low, _ in shares) for shares in larger
+    )
 
 
 def _of_wording(wording: Record, parts: Sequence[Record]) -> Iterator[str]:

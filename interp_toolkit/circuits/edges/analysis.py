@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,6 +52,7 @@ from interp_toolkit.circuits.edges.reduced import check_reducible, circuit_model
 from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.wiring import Node
+from interp_toolkit.circuits.metrics.metrics import LogProbability, RepeatedTokens
 from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_prompts
 from interp_toolkit.circuits.metrics.task_check import assumption_note
 from interp_toolkit.circuits.weights.composition import CompositionScores
@@ -62,11 +64,14 @@ from interp_toolkit.formatting import capital, listed, p_cell, percent, percent_
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens, record_of
 from interp_toolkit.models.loading.formats.checkpoint import check_model_file, save
+from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.transformer.circuit import CircuitTransformer
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.results import Evidence, Provenance, Table
 from interp_toolkit.stats import COVERAGE, Share
 
 MOST_HEADS = 64  # of a model that is analyzed without being named: a few hundred passes
+SATURATED = 0.05  # nats per answer: a smaller loss is that of a model certain of its answers
 LISTED = 60  # edges in the table
 NAMED = 6  # edges that a sentence names
 NODES_NAMED = 4  # nodes that the headline names, and heads of a large circuit
@@ -113,6 +118,8 @@ class CircuitEvidence(Evidence):
         keeps_with: the fraction that the circuit keeps with another ablation value.
         jaccard_with: Jaccard index with the circuit chosen under that ablation value.
         screening: see `edges.screened.Screening`; None where every edge could be ablated.
+        causal: how edges were chosen and the circuit was tested.
+        instead: what to measure instead, where no edge is found because the metric is saturated.
     """
 
     measured: str = column("metric")
@@ -151,6 +158,8 @@ class CircuitEvidence(Evidence):
         "Jaccard index with their circuits", default=None
     )
     screening: Mapping[str, Any] | None = column("screening", default=None)
+    instead: str | None = column("the metric is saturated; instead", default=None)
+    causal: str | None = column("causal test", default=None)
 
 
 @dataclass(frozen=True)
@@ -278,10 +287,7 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
     model, data, options = run.model, run.data, run.options
     if options.keep_circuit is not None:  # before the work
         check_reducible(model)
-        check_model_file(options.keep_circuit)
-        source = record_of(model).path
-        if source is not None and Path(options.keep_circuit).resolve() == Path(source):
-            raise InputError(f"keep_circuit {options.keep_circuit} is the model: give another file")
+        replaced = _replaced(options.keep_circuit, record_of(model).path)
     user_prompts = None if data is None else prompts_from_data(data, model)
     prompts = circuit_prompts(model, user_prompts, run.seed)
     n_user_prompts, prompts = len(prompts), different_prompts(model, prompts)
@@ -317,7 +323,9 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
         chosen = [effect.edge for effect in circuit.included]
         reduced = circuit_model(model, prompts, chosen, memory=run.memory)
         save(reduced, options.keep_circuit)
-        notes.append(f"the circuit is kept in {Path(options.keep_circuit).name}, as a model")
+        instead = ", in place of the circuit that was there" if replaced else ""
+        name = Path(options.keep_circuit).name
+        notes.append(f"the circuit is kept in {name}, as a model{instead}")
     elif options.keep_circuit is not None:
         notes.append("no circuit is kept, as none was chosen")
     figures = []
@@ -396,6 +404,22 @@ def edge_row(
     )
 
 
+def _replaced(path: str, source: str | None) -> bool:
+    """Whether a circuit of an earlier run is at this path, which a new one may take.
+
+    Raises InputError for a path that cannot be written or that has another file.
+    """
+    check_model_file(path)
+    if source is not None and Path(path).resolve() == Path(source):
+        raise InputError(f"keep_circuit {path} is the model: give another file")
+    if not Path(path).exists():
+        return False
+    with suppress(InputError):
+        if isinstance(load(path), CircuitTransformer):
+            return True
+    raise InputError(f"keep_circuit {path} exists and is not a circuit: give another file")
+
+
 def status_of(circuit: Circuit) -> Verdict:
     """The status by the rule of evidence, and why it is not "detected" (see the module)."""
     held_out, checks = circuit.held_out, circuit.checks
@@ -417,6 +441,22 @@ def status_of(circuit: Circuit) -> Verdict:
     )
 
 
+def instead_of_saturated(circuit: Circuit) -> str | None:
+    """What finds the edges of a model that is certain of its answers; None where it is not.
+
+    Where a log-probability is near 0 no single edge lowers it much: what is left keeps the model
+    certain enough. A difference of logits has no such limit.
+    """
+    metric = circuit.metric
+    if not isinstance(metric, LogProbability | RepeatedTokens) or circuit.intact < -SATURATED:
+        return None
+    if isinstance(metric, RepeatedTokens):
+        return "give prompts with answers and wrong answers (--data), for a difference of logits"
+    if metric.prompts.wrong is None:
+        return "give a wrong answer for each answer (column `wrong`), for a difference of logits"
+    return "use --metric logit-difference"
+
+
 def only_output(circuit: Circuit) -> str | None:
     """Why no task is measured, so that its circuit cannot be confirmed; else None."""
     if circuit.metric.because is not None:
@@ -429,6 +469,11 @@ def only_output(circuit: Circuit) -> str | None:
 def _no_edge(circuit: Circuit) -> str:
     if circuit.screening is not None:
         return "the selected edges are on no path from input to logits"
+    if (instead := instead_of_saturated(circuit)) is not None:
+        return (
+            f"the model is certain of the answers ({circuit.intact:.2g} {circuit.metric.unit}), so "
+            f"ablating single edges hardly changes that: {instead}"
+        )
     left = len(circuit.edges) - circuit.n_measured
     unmeasured = f"; {left:,} edges with smaller estimates were not ablated" if left else ""
     return (
@@ -489,6 +534,8 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
         }
     if circuit.screening is not None:
         values["screening"] = vars(circuit.screening)
+    if circuit.nothing is None:
+        values["causal"] = _causal(circuit)
     status, reason = status_of(circuit)
     return CircuitEvidence(
         status=status,
@@ -499,8 +546,19 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
         every_edge_ablated=circuit.all_ablated,
         edges=len(circuit.edges),
         ablation_value=WORDS[circuit.ablation_kind],
+        instead=None if circuit.included else instead_of_saturated(circuit),
         **values,
     )
+
+
+def _causal(circuit: Circuit) -> str:
+    """How edges were chosen, and how the circuit was tested."""
+    alone = "the circuit runs alone, with all other edges ablated, on held-out prompts"
+    if circuit.n_measured == len(circuit.edges):
+        return f"every edge is ablated by itself; {alone}"
+    if circuit.n_measured:
+        return f"edges with the largest attributions are ablated one by one; {alone}"
+    return f"no edge is ablated by itself: edges are estimated by attribution; {alone}"
 
 
 def _finite(end: float) -> float | None:
@@ -519,6 +577,8 @@ def headline(circuit: Circuit) -> str:
             status, "No circuit: on these prompts, ablating all edges does not change the metric."
         )
     held_out = circuit.held_out
+    if (not edges or held_out is None) and instead_of_saturated(circuit) is not None:
+        return "No circuit is found: the metric is saturated, and single edges hardly change it."
     if not edges or held_out is None:
         return "No circuit is found: no edge that matters alone lies on a path to the logits."
     writers = dict.fromkeys(e.edge.source for e in edges if e.edge.source.kind != "input")
@@ -717,4 +777,6 @@ CIRCUIT = analysis(
     analyze,
     unfit,
     graph_formats=FORMATS,
+    reads_stream=True,
+    reads_answers=True,
 )

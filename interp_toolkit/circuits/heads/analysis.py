@@ -178,6 +178,7 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
         look=described.look,
         memory=options.memory,
         progress=progress,
+        store=run.store,
     )
     descriptions = described.of_all(progress)
     untested = QUICK if options.effort == "quick" else rows.no_task
@@ -752,6 +753,7 @@ def _one(name: str, summary: str) -> Analysis:
         HeadKindOptions,
         partial(analyze, detectors=(name,)),
         lambda model, data: "part of heads",
+        reads_answers=True,
     )
 
 
@@ -761,6 +763,7 @@ HEADS = analysis(
     HeadsOptions,
     analyze,
     _unfit,
+    reads_answers=True,
 )
 INDUCTION = _one(
     "induction", "which heads are induction heads, and with which earlier heads they compose"

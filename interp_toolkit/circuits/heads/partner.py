@@ -1,4 +1,4 @@
-"""Previous-token partner of an induction head: the earlier head that its keys compose with.
+"""Previous-token partners of an induction head: the earlier heads that its keys compose with.
 
 An induction head attends to keys that follow an occurrence of its query's token. Its keys must
 therefore contain the previous token, which an earlier head has written there (K-composition; Elhage
@@ -9,9 +9,8 @@ two independent measures:
 - from path ablation: the path from its output to the induction head's keys is ablated
   (`edges.passes.paths`), and the induction attention and the metric are measured again.
 
-The partner is the candidate whose ablation costs most attention. This drop must be significant (t
-test over prompts, Holm over candidates, LEVEL) and at least EFFECT_THRESHOLD of the intact
-attention.
+Every candidate whose ablation costs attention is a partner: the drop must be significant (t test
+over prompts, Holm over candidates, LEVEL) and at least EFFECT_THRESHOLD of the intact attention.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Partner:
         p_value, p_adjusted: t test of the drop against zero; Holm-adjusted over the candidates.
         value_drop, value_low, value_high: drop of the metric, with its 95 % CI; None if not
             measured (only for the RUNS candidates with the largest attention drops).
-        named: whether this is the reader's partner; at most one candidate is.
+        named: whether this is a partner of the reader.
     """
 
     layer: int
@@ -149,7 +148,6 @@ def partners(
             drops[i],
             float(adjusted[i]),
             advantages.get(i),
-            may_be_named=i == order[0],
         )
         for i in order
     ]
@@ -168,8 +166,6 @@ def _partner(
     drop: Estimate,
     p_adjusted: float,
     advantage: Estimate | None,
-    *,
-    may_be_named: bool,
 ) -> Partner:
     above_threshold = drop.mean > 0 and drop.mean >= EFFECT_THRESHOLD * attention
     return Partner(
@@ -185,5 +181,5 @@ def _partner(
         value_drop=None if advantage is None else advantage.mean,
         value_low=None if advantage is None else advantage.low,
         value_high=None if advantage is None else advantage.high,
-        named=may_be_named and above_threshold and p_adjusted <= LEVEL,
+        named=above_threshold and p_adjusted <= LEVEL,
     )

@@ -9,6 +9,7 @@ all attention; the result records them.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,7 @@ from interp_toolkit.models.running.memory import (
     parse_memory,
     rows_that_fit,
 )
+from interp_toolkit.models.running.stages import Store, not_stored, structured
 
 RowKind = Literal["softmax", "unnormalised", "signed", "none"]
 ROW_SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -60,6 +62,7 @@ def pattern_sums(
     look: Callable[[Float[Tensor, "row head query key"], int], None] | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
+    store: Store = not_stored,
 ) -> PatternSums:
     """Sum attention over every set of pairs, in one pass.
 
@@ -69,6 +72,7 @@ def pattern_sums(
         look: called with the patterns of the first batch of prompts, and their layer.
         memory: memory limit, such as "4GiB".
         progress: called with a description of each step.
+        store: keeps the sums of each batch.
 
     Raises:
         InputError: patterns cannot be read or are not finite, or the memory is too small.
@@ -83,13 +87,13 @@ def pattern_sums(
     sums = np.full((n_layers, n_rows, n_heads, controls.n_sets), np.nan)
     kinds: list[RowKind] = ["softmax" if n in points else "none" for n in range(n_layers)]
     done = 0
-    for rows in controls.batches(size):
-        if n_rows > size:
-            progress(f"attention patterns, row {done + 1} of {n_rows}")
-        indices = _Indices(controls, rows)
+
+    def measured(rows: Int[np.ndarray, " some"], first: bool) -> PatternSums:
+        """The sums of one batch."""
+        indices, read_by = _Indices(controls, rows), look if first else None
         while True:
             odd = [layer for layer, kind in enumerate(kinds) if kind not in ("softmax", "none")]
-            batch = _Batch(indices, n_heads, n_pos, look if not done else None, odd)
+            batch = _Batch(indices, n_heads, n_pos, read_by, odd)
             hooks = [(point, partial(batch.reduce, layer=n)) for n, point in points.items()]
             batch.until = len(points)
             run(model, controls.tokens[rows], hooks)
@@ -106,9 +110,26 @@ def pattern_sums(
                 kinds[layer] = kind
             if not fresh:  # else the same rows are run again, with these layers divided
                 break
-            look = None
+            read_by = None
+        part = np.full((n_layers, len(rows), n_heads, controls.n_sets), np.nan)
         for layer, of_layer in values.items():
-            sums[layer, rows] = of_layer
+            part[layer] = of_layer
+        return PatternSums(part, tuple(kinds))
+
+    def stage(rows: Int[np.ndarray, " some"]) -> str:
+        sets = controls.sets(rows)
+        about = (controls.tokens[rows].numpy(), *sets.entries, sets.which_set, sets.weights)
+        digest = hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in about))
+        return f"attention patterns {controls.n_sets} {digest.hexdigest()}"
+
+    for rows in controls.batches(size):
+        if n_rows > size:
+            progress(f"attention patterns, row {done + 1} of {n_rows}")
+        part = structured(
+            store, partial(stage, rows), partial(measured, rows, not done), PatternSums
+        )
+        kinds[:] = part.kinds
+        sums[:, rows] = part.sums
         done += len(rows)
     return PatternSums(sums, tuple(kinds))
 

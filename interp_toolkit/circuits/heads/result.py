@@ -16,14 +16,14 @@ from interp_toolkit.evidence import untested
 from interp_toolkit.finding import Finding, column
 from interp_toolkit.formatting import p_cell
 from interp_toolkit.results import Evidence, Status, Table, head_name, jsonable
-from interp_toolkit.stats import Estimate, Share
+from interp_toolkit.stats import LEVEL, Estimate, Share
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MOST_DESCRIBED = 24  # heads in the table of what heads attend to
 SHOWN = 12  # heads in the table of heads, unless more are detected
-PARTNERS_SHOWN = 3  # earlier heads in the table, per induction head
+PARTNERS_SHOWN = 3  # earlier heads in the table, per induction head, unless more are named
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,15 @@ class HeadVerdict:
         return head_name(self.layer, self.head)
 
     @property
+    def deciding_p(self) -> float | None:
+        """The p-value on which the status rests; None if there is none.
+
+        By the head rule that is the largest over the matched controls; of attention alone, without
+        a knockout, the one adjusted for all heads and detectors.
+        """
+        return self.p_adjusted if self.knockout is None else self.p_value
+
+    @property
     def causal(self) -> CausalWord:
         """Causal word for the head's attention to the pattern's keys."""
         return NOT_TESTED if self.knockout is None else self.knockout.word
@@ -81,16 +90,18 @@ class HeadVerdict:
     def to_dict(self) -> dict[str, Any]:
         """JSON data as a flat mapping.
 
-        `effect`, `effect_low` and `effect_high` are the effect on which the causal word rests, as a
-        fraction of the metric, and its 95 % interval. `amount` is the same effect in the metric's
-        unit, [mean, low, high], where an ablation can remove more than all of the metric. `own`
-        (this head alone) and `restored` (with the other heads' attention knocked out) map each way
-        of knockout to [mean, low, high], with intervals that are simultaneous within a pattern.
+        `deciding_p` is the p-value on which the status rests: `p_value` after a knockout, otherwise
+        `p_adjusted`. `effect`, `effect_low` and `effect_high` are the effect on which the causal
+        word rests, as a fraction of the metric, and its 95 % interval. `amount` is the same effect
+        in the metric's unit, [mean, low, high], where an ablation can remove more than all of the
+        metric. `own` (this head alone) and `restored` (with the other heads' attention knocked out)
+        map each way of knockout to [mean, low, high], with intervals that are simultaneous within a
+        pattern.
         """
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         ablated: Estimate | None = own.pop("ablation")
         knockout: MemberEffect | None = own.pop("knockout")
-        flat: dict[str, Any] = {"causal": self.causal}
+        flat: dict[str, Any] = {"causal": self.causal, "deciding_p": self.deciding_p}
         effect = None if knockout is None else knockout.effect
         flat["effect"] = None if effect is None else effect.mean
         flat["effect_low"] = None if effect is None else effect.low
@@ -124,9 +135,9 @@ class Reader:
     partners: Sequence[Partner]
 
     @property
-    def partner(self) -> Partner | None:
-        """The partner, if a candidate is named."""
-        return next((p for p in self.partners if p.named), None)
+    def named(self) -> list[Partner]:
+        """The earlier heads that its keys are shown to read, largest effect first."""
+        return [partner for partner in self.partners if partner.named]
 
 
 @dataclass(frozen=True)
@@ -138,22 +149,24 @@ class HeadsEvidence(Evidence):
         detected: how many of them are detected.
         null: the controls that a score is compared with.
         error: the error that the level bounds, and how that was checked.
-        level: significance level of the adjusted p-values.
+        level: significance level of the p-values that decide.
         performs_task: whether the model performs the task on these prompts; None: no task.
         behaviour: the metric, and the intact model's value of it.
         knockout_rows: prompts that attention was knocked out on, at most.
         replaced_by: ablation value of an ablated head; None where none was ablated.
+        causal: how effects were measured; None where heads have attention alone.
     """
 
     comparisons: int = column("heads times patterns")
     detected: int = column("detected")
     null: str = column("null")
     error: str = column("error")
-    level: float = column("level of the adjusted p-values")
+    level: float = column("significance level")
     performs_task: bool | None = column("performs the task", default=None)
     behaviour: str | None = column("task performance", default=None)
     knockout_rows: int | None = column("prompts with knockouts", default=None)
     replaced_by: str | None = column("ablated heads are replaced by", default=None)
+    causal: str | None = column("causal test", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +204,7 @@ class HeadsFinding(Finding):
             "groups": [_group_dict(group) for group in self.groups],
             "screens": [_screen_dict(screen) for screen in self.screens],
             "performs_task": self.performs_task,
+            "metric": None if self.task_check is None else _metric_dict(self.task_check),
             "described": [_described_dict(head) for head in self.described],
         }
 
@@ -212,6 +226,15 @@ class HeadsFinding(Finding):
         if self.from_weights:
             tables.append(_weights_table(self.from_weights))
         return tables
+
+
+def _metric_dict(check: TaskCheck) -> dict[str, Any]:
+    """The metric above chance, of which effects are fractions."""
+    size = [check.whole, check.value.low - check.chance, check.value.high - check.chance]
+    data: dict[str, Any] = jsonable(
+        {"name": check.metric, "size": size, "unit": check.unit, "prompts": check.value.n}
+    )
+    return data
 
 
 def _described_dict(described: Described) -> dict[str, Any]:
@@ -280,14 +303,20 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     shown += nearest[: max(SHOWN - len(shown), 0)] if not shown else []
     has_effects = any(head.knockout for head in shown)
     ablated = any(head.ablation for head in shown) and len(shown) == len(detected)
-    columns = ["head", "detector", "score", "control", "adjusted p"]
+    by_attention = any(head.knockout is None for head in shown)
+    p_columns = {"p": has_effects, "adjusted p": by_attention}
+    columns = ["head", "detector", "score", "control", *(n for n, has in p_columns.items() if has)]
     unit = _unit(h.knockout.effect for h in shown if h.knockout)
     columns += [_heading("effect", unit), "low", "high", "causal"] if has_effects else []
     columns += ["ablation"] if ablated else []
     columns += ["why not detected"] if len(shown) > len(detected) else []
     rows: list[list[Any]] = []
     for h in shown:
-        row: list[Any] = [h.name, h.detector, h.score, h.null_mean, p_cell(h.p_adjusted)]
+        row: list[Any] = [h.name, h.detector, h.score, h.null_mean]
+        if has_effects:
+            row.append(p_cell(h.deciding_p) if h.knockout else None)
+        if by_attention:
+            row.append(None if h.knockout else p_cell(h.deciding_p))
         if has_effects:
             row += _ends(h.knockout.effect) if h.knockout else [None, None, None]
             row.append(in_words(h.causal))
@@ -298,9 +327,16 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
         rows.append(row)
     caption = (
         "Score: mean fraction of a query's attention on the pattern's keys, over queries that have "
-        "such a key; control: the same for matched controls; adjusted p: over all heads and "
-        "detectors of the model."
+        "such a key; control: the same for matched controls."
     )
+    if has_effects:
+        caption += (
+            f" p: the largest over the matched controls; a detected head has at most {LEVEL:g}."
+        )
+    if by_attention:
+        caption += (
+            " Adjusted p, of heads without a knockout: over all heads and detectors of the model."
+        )
     if has_effects:
         caption += (
             f" Effect: {_lost(unit)} when that attention is knocked out (the smaller "
@@ -376,7 +412,7 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
     rows: list[list[Any]] = []
     named = []
     for reader in readers:
-        for p in reader.partners[:PARTNERS_SHOWN]:
+        for p in reader.partners[: max(PARTNERS_SHOWN, len(reader.named))]:
             if p.named:
                 named.append(len(rows))
             names = [head_name(reader.layer, reader.head), head_name(p.layer, p.head)]
@@ -388,7 +424,8 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
         rows,
         "K-composition: score of the weights alone. Lost: the loss of induction attention, and of "
         "the metric, when the path from the earlier head to this head's keys is ablated. Shown: "
-        f"the {PARTNERS_SHOWN} earlier heads with the largest effect for each.",
+        f"the {PARTNERS_SHOWN} earlier heads with the largest effect for each, and all whose path "
+        "the attention is shown to need.",
         highlight=named,
     )
 

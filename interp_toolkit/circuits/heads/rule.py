@@ -131,11 +131,16 @@ def in_unit(share: Share) -> tuple[Estimate, str] | None:
 
 
 def with_interval(share: Share) -> str:
-    """An effect with its interval: a fraction, or an amount where the metric can be exceeded."""
+    """An effect with its interval: a fraction, or an amount where the metric can be exceeded.
+
+    An amount that certainly exceeds the metric makes the model worse than chance, which it says.
+    """
     if (amount := in_unit(share)) is not None:
         lost, unit = amount
         bounded = share.low >= 0 and share.high <= 1 + ROUNDS_TO_ZERO
         fraction = f" ({percent(share.mean)})" if bounded else ""
+        if share.low > 1 + ROUNDS_TO_ZERO:
+            fraction = " (worse than chance)"
         return f"{fixed(lost.mean)} {unit} [{fixed(lost.low)}, {fixed(lost.high)}]{fraction}"
     if not (math.isfinite(share.low) or math.isfinite(share.high)):
         return f"{percent(share.mean, 1)} [no bounds]"
@@ -181,6 +186,22 @@ class Decision:
     def contradicted(self) -> bool:
         """Whether another intervention does not bear the effect of the knockout."""
         return self.because is not None
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A knockout of as much attention to other keys in the same heads.
+
+    Attributes:
+        effect: its effect, by way; below 0 where the metric rises.
+        excess: the effect of the pattern's knockout minus this one, by way.
+        control: passed if the excess is above 0, failed if it is negligible, and without power if
+            that knockout changes no prompt's loss.
+    """
+
+    effect: Effect
+    excess: Effect
+    control: Control
 
 
 #: of several decisions, with different other heads knocked out, the first of these is the answer
@@ -458,35 +479,31 @@ class Knockouts:
             effects[way] = self.share(intact - without)
         return effects
 
-    def elsewhere(self, heads: Heads, company: Heads = frozenset()) -> tuple[Effect, Control]:
-        """Excess of the effect over a knockout of as much attention elsewhere in the same heads.
-
-        Returns:
-            The excess by way, and the control: passed if the excess is above 0, failed if it is
-            negligible, and without power if that knockout changes no prompt's loss.
-        """
+    def elsewhere(self, heads: Heads, company: Heads = frozenset()) -> Elsewhere:
+        """A knockout of as much attention elsewhere in the same heads, after the company's."""
         name = "as much attention elsewhere in the head"
         before = [self._knockout(company, way) for way in WAYS]
         others = [self._knockout(company, way, heads) for way in WAYS]
         pairs = zip(self.values(before), self.values(others), strict=True)
-        excess: Effect = {
-            way: self.share(lost - (base - other))
-            for way, lost, (base, other) in zip(
-                WAYS, self.losses(heads, company), pairs, strict=True
-            )
-        }
+        lost = [base - other for base, other in pairs]
+        own = self.losses(heads, company)
+        by_way = list(zip(WAYS, own, lost, strict=True))
+        excess: Effect = {way: self.share(here - there) for way, here, there in by_way}
+        effect: Effect = {way: self.share(there) for way, _, there in by_way}
         changes = [
             np.abs(self.readings[other][:, 1] - self.readings[base][:, 1]).max()
             for base, other in zip(before, others, strict=True)
         ]
         if min(changes) <= NO_CHANGE:
-            return excess, Control(name, "powerless", f"there is not {name}")
+            none = Control(name, "powerless", f"there is not {name}")
+            return Elsewhere(effect, excess, none)
         low = min(share.low for share in excess.values())
         high = max(share.high for share in excess.values())
         reason = f"its effect is not significantly larger than that of {name}"
         if high < NEGLIGIBLE:
             reason = f"knocking out {name} has about the same effect"
-        return excess, control_of_excess(name, low, high, reason, none=NEGLIGIBLE)
+        control = control_of_excess(name, low, high, reason, none=NEGLIGIBLE)
+        return Elsewhere(effect, excess, control)
 
     def decide(self, head: Head, bound: float, until: float = math.inf) -> Decision:
         """The head rule for a claim of at least `bound`; see the module.
@@ -530,7 +547,7 @@ class Knockouts:
                     because = f"{name} costs {cost(share)} of the metric"
                     break
         if low >= bound or not any(control.counts for control in controls):
-            controls.append(self.elsewhere(frozenset([head]), company)[1])
+            controls.append(self.elsewhere(frozenset([head]), company).control)
         status, reason = effect_status(low, high, bound, controls)
         if status == "undecided" and because is not None:
             reason = because
@@ -572,20 +589,18 @@ class Knockouts:
         return share.low > 0 and share.mean >= bound
 
     def _whole_output(self, head: Head, company: Heads, bound: float) -> Effect:
-        """Effect of replacing the head's whole output, alone or after that of others of its group.
+        """Effect of replacing the head's whole output where its attention was knocked out.
 
-        The first that bears the bound; else that with the pattern knocked out in `company`.
+        After others, with the pattern knocked out in them; or, if only that bears the bound, with
+        their whole output replaced too.
         """
         if bound > self.threshold:  # an amount is asserted of this head, not of it among others
             return self.output_effect(head)
         first = self.output_effect(head, company)
-        if all(self._bears(share, bound) for share in first.values()):
+        if not company or all(self._bears(share, bound) for share in first.values()):
             return first
-        for others in companies(head, self.heads)[1:]:
-            effect = self.output_effect(head, others, whole=True)
-            if all(self._bears(share, bound) for share in effect.values()):
-                return effect
-        return first
+        whole = self.output_effect(head, company, whole=True)
+        return whole if all(self._bears(share, bound) for share in whole.values()) else first
 
     def reaches_threshold(self, effect: Effect) -> bool:
         """Whether an effect is significant and reaches the task's effect-size threshold."""

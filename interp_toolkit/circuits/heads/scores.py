@@ -35,6 +35,7 @@ from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import ShortRepr, listed
 from interp_toolkit.models.model import Head, Model, check_model
 from interp_toolkit.models.running.memory import parse_memory
+from interp_toolkit.models.running.stages import Store, not_stored
 from interp_toolkit.models.weights.read import visibility
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ def detect(
     look: Callable[[Float[Tensor, "row head query key"], int], None] | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
+    store: Store = not_stored,
 ) -> HeadScores:
     """Scores as in `score_heads`, with the prompts and the scores per prompt; same errors.
 
@@ -168,6 +170,7 @@ def detect(
         look: called with the patterns of the first prompts, in the same pass (`pattern_sums`).
         memory: see `score_heads`.
         progress: called with a description of each step.
+        store: keeps the attention of each batch of prompts.
     """
     chosen = as_detectors(detectors, hops)
     causal = is_causal(model)
@@ -201,7 +204,9 @@ def detect(
             memory=parse_memory(memory),
         )
         look_now = look if prompts is repeats else None
-        sums = pattern_sums(model, controls, look=look_now, memory=memory, progress=progress)
+        sums = pattern_sums(
+            model, controls, look=look_now, memory=memory, progress=progress, store=store
+        )
         kinds = sums.kinds
         uniform = {window: controls.uniform(window) for window in set(windows)}
         new = score_families(members, controls, sums, np.stack([uniform[w] for w in windows]))

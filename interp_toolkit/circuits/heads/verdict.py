@@ -34,6 +34,7 @@ from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL
 
+MOST_FEEDERS = 3  # earlier heads named in the finding on K-composition
 NAMED = 4  # heads named in a finding by attention alone
 MOST_KINDS = 4  # kinds of head named in a headline
 #: the detector whose label refers to the head's effect, not only to its attention
@@ -46,6 +47,11 @@ ERROR = (
     "probability of any wrong detection by attention in a model: at most the level (Holm); if the "
     "model performs the task, heads are named only if knocking out their attention lowers the "
     "metric, by intervals that are simultaneous within a pattern; checked on untrained models"
+)
+KNOCKED_OUT = (
+    "attention to a pattern's keys is knocked out, with the remaining attention renormalized and "
+    "with mean values, alone and after the other heads that have the pattern; against whole-head "
+    "ablation and as much attention elsewhere in the head"
 )
 NO_TASK = "the prompts define no task that can be measured"
 
@@ -72,6 +78,7 @@ def evidence_of(
         behaviour=None if task_check is None else task_check.summary,
         knockout_rows=max((group.rows for group in groups), default=None),
         replaced_by=how if any(head.ablation is not None for head in heads) else None,
+        causal=KNOCKED_OUT if groups or screens else f"none, attention alone: {untested}",
     )
 
 
@@ -350,7 +357,8 @@ def findings(
         )
     if not working:
         best = _decisive(heads)
-        p = "" if best.p_adjusted is None else f", {equals_p(best.p_adjusted, 'adjusted p')}"
+        which = "adjusted p" if best.knockout is None else "p"
+        p = "" if best.deciding_p is None else f", {equals_p(best.deciding_p, which)}"
         after.insert(
             0,
             f"Nearest: {best.name} ({best.detector}, {_attention(best)}{p}): "
@@ -358,8 +366,13 @@ def findings(
         )
         if status(heads, task_check, screens) == "undecided" and not _undecided(heads):
             after.append(f"{capital(_screened(screens))}.")
-    after += _feeding(readers, "" if task_check is None else task_check.unit)[:1]
-    metric = f" (metric: {task_check.metric})" if groups else ""
+    if feeding := _feeding(readers, task_check.unit):
+        rest = len(feeding) - MOST_FEEDERS
+        more = f" {rest} more heads that are read are in the table." if rest > 0 else ""
+        after.append(f"K-composition: {' '.join(feeding[:MOST_FEEDERS])}{more}")
+    metric = ""
+    if groups or screens:
+        metric = f" (metric: {task_check.size}, n = {task_check.value.n}; {task_check.metric})"
     after.append(f"Task{metric}: {task_check.summary}.")
     room = MOST_FINDINGS - len(after)
     if len(sentences) > room:
@@ -467,14 +480,19 @@ def _attention(head: HeadVerdict) -> str:
 
 
 def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:
-    """Findings on K-composition, earlier heads with most readers first."""
+    """K-composition of each earlier head that is read, those with most readers first."""
     by_feeder: dict[tuple[int, int], list[tuple[Reader, Partner]]] = {}
     for reader in readers:
-        if reader.partner is not None:
-            feeder = reader.partner.layer, reader.partner.head
-            by_feeder.setdefault(feeder, []).append((reader, reader.partner))
-    sentences = []
-    for feeder, fed in sorted(by_feeder.items(), key=lambda item: -len(item[1])):
+        for partner in reader.named:
+            feeder = partner.layer, partner.head
+            by_feeder.setdefault(feeder, []).append((reader, partner))
+    sentences = list[str]()
+
+    def readers_then_effect(fed: Sequence[tuple[Reader, Partner]]) -> tuple[int, float]:
+        return len(fed), max(partner.attention_drop for _, partner in fed)
+
+    ranked = sorted(by_feeder.items(), key=lambda item: readers_then_effect(item[1]), reverse=True)
+    for feeder, fed in ranked:
         names = _listed([head_name(reader.layer, reader.head) for reader, _ in fed], "and")
         partners = [partner for _, partner in fed]
         lost = [p.value_drop for p in partners if p.value_drop is not None]
@@ -489,8 +507,9 @@ def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:
         before = _span([p.attention for p in partners], percent)
         after = _span([p.attention - p.attention_drop for p in partners], percent)
         sentences.append(
-            f"K-composition: the keys of {names} read the output of {head_name(*feeder)}; without "
-            f"this path, induction attention falls from {before} to {after}{effect}."
+            f"{'T' if sentences else 't'}he keys of {names} read the output of "
+            f"{head_name(*feeder)}; without this path, induction attention falls from {before} to "
+            f"{after}{effect}."
         )
     return sentences
 

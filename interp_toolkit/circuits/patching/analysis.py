@@ -13,6 +13,7 @@ there. The residual stream is described only: all that is passed on goes through
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -151,6 +152,10 @@ class PatchingEvidence(Evidence):
     least_effect: float = column("effect-size threshold")
     tested: int = column("sites tested")
     task: str = column("task")
+    causal: str = column("causal test")
+    null: str = column("null")
+    level: float = column("significance level")
+    error: str = column("error")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,6 +275,11 @@ def analyze(run: Run[PatchingOptions]) -> PatchingFinding:
         measured.least,
         len(tested),
         performed.summary,
+        f"activations of one site at a time are patched into {into} prompts; each site's effect "
+        "is the mean over prompts of the change of the metric",
+        "sign flips of each prompt's effect; for sites that pass, activations of another prompt",
+        LEVEL,
+        "p adjusted for all tested sites by the largest of them under each sign flip",
         reason=why or REASONS[status],
     )
     notes = [note for note in (copies_note(user_prompts, user_prompts.distinct()),) if note]
@@ -280,11 +290,13 @@ def analyze(run: Run[PatchingOptions]) -> PatchingFinding:
         )
     if missing:
         notes.append(f"edits at {listed(missing)} do not reach the logits: left out")
+    about = run.provenance(data, distinct=len(prompts))
+    settings = {**about.settings, "effort": run.options.effort}
     return PatchingFinding(
         headline=headline(sites, evidence, into),
         findings=sentences(sites, evidence, into),
         evidence=evidence,
-        provenance=run.provenance(data, distinct=len(prompts)),
+        provenance=dataclasses.replace(about, settings=settings),
         sites=sites,
         notes=notes,
         plots=figures(sites, prompts, run.model, evidence),

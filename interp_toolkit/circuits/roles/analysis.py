@@ -106,6 +106,7 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
         seed=run.seed,
         memory=run.memory,
         progress=run.progress,
+        store=run.store,
     )
     return RolesFinding(
         headline=headline(roles, quick=quick),
@@ -164,6 +165,8 @@ ROLES = analysis(
     RolesOptions,
     analyze,
     unfit,
+    reads_stream=True,
+    reads_answers=True,
 )
 
 

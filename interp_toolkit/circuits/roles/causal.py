@@ -35,6 +35,7 @@ from interp_toolkit.models.running.memory import (
     rows_that_fit,
 )
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
+from interp_toolkit.models.running.stages import Store, not_stored
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.stats import COVERAGE, UNSEEN, Estimate, Share, estimate
 
@@ -73,6 +74,7 @@ class RoleChecks:
         movers: name movers, whose attention is recorded.
         memory: bound for a batch.
         progress: called with a description of each step.
+        store: keeps the effects of each set on each batch.
     """
 
     model: Model
@@ -80,6 +82,7 @@ class RoleChecks:
     movers: Sequence[Head]
     memory: int | str | None = None
     progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
+    store: Store = field(default=not_stored, repr=False)
 
     @torch.no_grad()
     def of(self, sets: Sequence[HeadSet]) -> list[RoleCheck]:
@@ -100,11 +103,24 @@ class RoleChecks:
             entries = self._entries(sets, at) if restart else {}
             for number, out in enumerate(sets):
                 self.progress(f"ablating sets of heads, {number + 1} of {len(sets)}")
-                final, patterns = self._without(out, at, ablation_value, entries)
-                lost[number, at] = intact[at] - self.writing.difference_of(final, at)
-                shifts[number, at] = self._watched(out, patterns, at)
+                name = f"without {sorted(out)}, watching {sorted(self.movers)}, {at}"
+                effects = partial(self._effects, out, at, intact, ablation_value, entries)
+                lost[number, at], shifts[number, at] = self.store(name, effects)
         direct = np.stack([self._direct(out, ablation_value) for out in sets])
         return _conclude(queries, sets, intact, lost, direct, shifts)
+
+    def _effects(
+        self,
+        out: HeadSet,
+        at: slice,
+        intact: Float[np.ndarray, " query"],
+        ablation_value: Tensor,
+        entries: dict[str, Tensor],
+    ) -> Float[np.ndarray, "effect query"]:
+        """Losses, and shifts of the movers' attention, without these heads."""
+        final, patterns = self._without(out, at, ablation_value, entries)
+        lost = intact[at] - self.writing.difference_of(final, at)
+        return np.stack([lost, np.broadcast_to(self._watched(out, patterns, at), lost.shape)])
 
     def _size(self) -> int:
         n_pos = self.writing.queries.tokens.shape[1]

@@ -46,6 +46,7 @@ from interp_toolkit.circuits.roles.token_lists import (
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.evidence import control_of_excess, effect_status
 from interp_toolkit.models.model import Head
+from interp_toolkit.models.running.stages import Store, not_stored
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Effort
 from interp_toolkit.stats import LEVEL, Share
@@ -95,6 +96,7 @@ def find_roles(
     seed: int = 0,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
+    store: Store = not_stored,
 ) -> Roles:
     """Test every head for every role; task performance is not checked.
 
@@ -107,6 +109,7 @@ def find_roles(
         seed: random seed of the sampling.
         memory: bound for a batch.
         progress: called with a description of each step.
+        store: keeps the effects of ablations (`models.running.stages`).
 
     Raises:
         InputError: too few prompts or no answers; a model whose heads cannot be read.
@@ -149,7 +152,7 @@ def find_roles(
     if circuits is not None and circuits.note:
         notes.append(circuits.note)
     movers = [Head(h.layer, h.head) for h in heads if h.kind == NAME_MOVER.name and h.named]
-    ablation = RoleChecks(model, writing, movers, memory, progress)
+    ablation = RoleChecks(model, writing, movers, memory, progress, store)
     checks, groups, n_runs = _checked(ablation, heads, writers, checked, notes)
     heads = [_with_check(head, checks) for head in heads]
     named = {(h.layer, h.head) for h in heads if h.kind not in PARKED and h.named}

@@ -16,9 +16,11 @@ heatmap. A head without bigrams has only the histogram.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
@@ -27,12 +29,19 @@ from scipy import stats
 
 from interp_toolkit import plots
 from interp_toolkit.circuits.skip_bigrams.directions import ALIKE
-from interp_toolkit.circuits.skip_bigrams.find import feature_sides, head_views, search_view
+from interp_toolkit.circuits.skip_bigrams.find import (
+    HeadView,
+    feature_sides,
+    head_views,
+    search_view,
+)
 from interp_toolkit.circuits.skip_bigrams.head import (
     COPIES,
     PAIR,
     Bigram,
     HeadBigrams,
+    Heat,
+    Histogram,
     alternatives_text,
 )
 from interp_toolkit.circuits.skip_bigrams.pursuit import CompleteBlock
@@ -42,6 +51,7 @@ from interp_toolkit.finding import Finding, Run, analysis, column, table_of
 from interp_toolkit.formatting import capital, listed, percent
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.feature_sets import FeatureOptions
+from interp_toolkit.models.running.stages import structured
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.plots import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
@@ -360,6 +370,9 @@ def bigram_tables(head: HeadBigrams) -> list[Table]:
     return [table, shared] if rows else [table]
 
 
+STORED = HeadBigrams, Bigram, CompleteBlock, Histogram, Heat  # what a stage of --resume holds
+
+
 def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
     """Skip-bigrams of a model's heads; errors as in `find_skip_bigrams`."""
     options, distance = run.options, run.options.distance
@@ -371,17 +384,23 @@ def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
     at = distance[0] if distance is not None and len(distance) == 1 else distance
     views, notes = head_views(run.model, view, options.layer, options.head, at)
     copies = COPIES[options.effort]
-    heads = [
-        search_view(
+    described = {"query features": query.described(), "key features": key.described()}
+
+    def searched(one: HeadView) -> HeadBigrams:
+        return search_view(
             view, one, query, key, options.level, copies, run.memory, run.seed, run.progress
         )
-        for one in views
+
+    def stage(one: HeadView) -> str:
+        return f"head {one.layer} {one.head}, distance {one.distance}, {json.dumps(described)}"
+
+    heads: list[HeadBigrams] = [
+        structured(run.store, partial(stage, one), partial(searched, one), *STORED) for one in views
     ]
     evidence = evidence_of(heads, copies)
     first = clearest(heads)[0]
     sources = {name: None if one is None else one.source for name, one in chosen.items()}
     settings = options.settings(**sources, effort=options.effort)
-    described = {"query features": query.described(), "key features": key.described()}
     about = run.provenance(**(query.described() if query is key else described))
     return SkipBigramFinding(
         headline=headline(heads, evidence.status),
@@ -609,4 +628,5 @@ SKIP_BIGRAMS = analysis(
     analyze,
     unfit,
     source=SOURCE,
+    reads_stream=True,
 )

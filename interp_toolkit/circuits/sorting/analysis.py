@@ -609,4 +609,5 @@ SORTING = analysis(
     analyze,
     unfit,
     source=SOURCE,
+    reads_stream=True,
 )

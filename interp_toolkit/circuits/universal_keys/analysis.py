@@ -507,4 +507,5 @@ UNIVERSAL_KEYS = analysis(
     analyze,
     unfit,
     source=SOURCE,
+    reads_stream=True,
 )

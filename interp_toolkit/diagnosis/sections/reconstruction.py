@@ -26,6 +26,7 @@ from interp_toolkit.diagnosis.checks import WORDS, Answer, Check, judged, listed
 from interp_toolkit.diagnosis.sections.sums import by_its_class, has_norms_behind
 from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.models.model import Model
+from interp_toolkit.models.transformer.circuit import CircuitTransformer
 from interp_toolkit.models.weights import read
 from interp_toolkit.models.weights.parts import (
     LayerWeights,
@@ -247,6 +248,8 @@ def _attention(model: Any, recorded: Recorded, layer: int, what: str, hook: str)
     else:
         w = converted(read.layer(model, layer), _double)
     if what in ("q", "k", "v"):
+        if isinstance(model, CircuitTransformer):
+            raise InputError("queries, keys and values of a circuit have inputs of their own")
         x = w.norm(recorded.get(f"{at}.hook_resid_pre").double())
         if what != "v" and getattr(model.cfg, "positional_embedding_type", "") == "shortformer":
             raise InputError("queries and keys read separate position embeddings")

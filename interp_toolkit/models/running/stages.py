@@ -12,7 +12,7 @@ import base64
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -46,7 +46,7 @@ def structured(
         name: returns the name of the stage; called only where stages are stored.
         measure: returns numbers, texts, arrays and dataclasses of these kinds, in lists, tuples and
             mappings of texts. Floats and arrays are stored exactly.
-        kinds: the dataclasses.
+        kinds: the dataclasses, and named tuples that are to be read back as such.
     """
     if store is not_stored:
         return measure()
@@ -56,7 +56,7 @@ def structured(
 
     def as_bytes() -> np.ndarray:
         measured.append(measure())
-        return np.frombuffer(json.dumps(_plain(measured[0])).encode(), dtype=np.uint8)
+        return np.frombuffer(json.dumps(_plain(measured[0], kinds)).encode(), dtype=np.uint8)
 
     stored = store(name(), as_bytes)
     if measured:
@@ -69,7 +69,7 @@ def structured(
         ) from error
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, kinds: Sequence[type] = ()) -> Any:
     """JSON data for a value: all but lists and single values as {kind: parts}."""
     import numpy as np
 
@@ -82,15 +82,21 @@ def _plain(value: Any) -> Any:
             raise TypeError(f"an array of {value.dtype} is not stored")
         content = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
         return {"array": [value.dtype.str, list(value.shape), content]}
+    if isinstance(value, tuple) and type(value) in kinds:
+        names: Sequence[str] = getattr(value, "_fields", ())
+        named = {name: _plain(getattr(value, name), kinds) for name in names}
+        return {"record": [type(value).__name__, named]}
     if isinstance(value, tuple):
-        return {"tuple": [_plain(item) for item in value]}
+        return {"tuple": [_plain(item, kinds) for item in value]}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_plain(item, kinds) for item in value]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {"mapping": {key: _plain(item) for key, item in value.items()}}
+        return {"mapping": {key: _plain(item, kinds) for key, item in value.items()}}
     if dataclasses.is_dataclass(value):
         fields = {
-            f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init
+            f.name: _plain(getattr(value, f.name), kinds)
+            for f in dataclasses.fields(value)
+            if f.init
         }
         return {"record": [type(value).__name__, fields]}
     raise TypeError(f"a {type(value).__name__} is not stored")

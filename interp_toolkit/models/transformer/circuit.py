@@ -8,9 +8,10 @@ their output.
 
 Readers of one layer have different inputs, so there is no residual stream: of the hook points of
 `Transformer` those that name it are missing (hook_resid_mid, hook_resid_post, hook_attn_out, and
-hook_resid_pre but for the first layer's, which is the embedding), as is `start_at_layer`. Analyses
-that read the residual stream refuse the model; those of attention and of nodes' outputs
-(hook_result, hook_mlp_out) run.
+hook_resid_pre but for the first layer's, which is the embedding), as is `start_at_layer`. The
+activations of ln1 have axes for the head and for its query, key and value. Analyses that read the
+residual stream or the weights behind it refuse the model (`refusal`); those of attention and of
+nodes' outputs (hook_result, hook_mlp_out) run.
 """
 
 from __future__ import annotations
@@ -94,8 +95,9 @@ class CircuitTransformer(Transformer):
                 [self._read(read, changes, ("head", layer, head, channel)) for channel in CHANNELS]
                 for head in range(self.cfg.n_heads)
             ]
+            normalized = block.ln1(torch.stack([torch.stack(own, 2) for own in inputs], 2))
             q, k, v = (
-                _projected(block.ln1(torch.stack([own[c] for own in inputs], 2)), W, b)
+                _projected(normalized[..., c, :], W, b)
                 for c, (W, b) in enumerate(
                     ((attn.W_Q, attn.b_Q), (attn.W_K, attn.b_K), (attn.W_V, attn.b_V))
                 )
@@ -133,6 +135,16 @@ def described(circuit: Mapping[str, Any]) -> str:
         f"{circuit.get('model')}, the others at their mean over {circuit.get('rows')} prompts "
         f"({circuit.get('prompts')}); it has no residual stream, so analyses that read one need "
         "the whole model"
+    )
+
+
+def refusal(model: Any) -> str | None:
+    """Why an analysis of the residual stream cannot run on a model; None if it is no circuit."""
+    if not isinstance(model, CircuitTransformer):
+        return None
+    return (
+        "this model is a circuit (--keep-circuit) and has no residual stream to read: run this "
+        f"analysis on the whole model, {model.circuit.get('model')}"
     )
 
 

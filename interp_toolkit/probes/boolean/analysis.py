@@ -505,7 +505,15 @@ def _named(name: str) -> Analysis:
         f"whether {name.upper()} of two features is linearly readable, where, and which heads "
         "carry it"
     )
-    return analysis(name, summary, FunctionOptions, analyze_named, unfit, source=SOURCE)
+    return analysis(
+        name,
+        summary,
+        FunctionOptions,
+        analyze_named,
+        unfit,
+        source=SOURCE,
+        reads_stream=True,
+    )
 
 
 XOR = _named("xor")
@@ -519,4 +527,5 @@ BOOLEAN = analysis(
     analyze,
     lambda model, data: "needs --table",
     source=SOURCE,
+    reads_stream=True,
 )

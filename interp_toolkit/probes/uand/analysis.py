@@ -14,7 +14,9 @@ Source: "Computation in superposition", sections 1 and 2.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -31,12 +33,13 @@ from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.features.feature_sets import FeatureOptions
 from interp_toolkit.models.features.samples import Samples, labelled_samples
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
+from interp_toolkit.models.running.stages import structured
 from interp_toolkit.options import Effort, Flag, Names, Options, Position
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.probes.estimators.truth_tables import check_table
 from interp_toolkit.probes.uand.errors import PairErrors, main_claim
 from interp_toolkit.probes.uand.gates import Composer, check_gates, measure_gates
-from interp_toolkit.probes.uand.intersections import Intersections
+from interp_toolkit.probes.uand.intersections import HigherFanIn, Intersections
 from interp_toolkit.probes.uand.result import (
     ComposedSummary,
     SiteSummary,
@@ -51,6 +54,7 @@ from interp_toolkit.probes.uand.site import (
     MOST_LISTED,
     MOST_WHOLE,
     LayerReader,
+    ListedPairs,
     SiteErrors,
     against_more,
     measure_site,
@@ -240,7 +244,12 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
     for hook in names:
         layer = read(hook)
         run.progress(f"layer {len(sites) + 1} of {len(names)}: {hook}")
-        site = measure_site(run, layer, rows, n_random)
+        site: SiteErrors = structured(
+            run.store,
+            partial(_stage, hook, samples),
+            partial(measure_site, run, layer, rows, n_random),
+            *(SiteErrors, PairErrors, ListedPairs, Intersections, HigherFanIn),
+        )
         sites.append(site)
         summaries.append(_summary(site))
         gate_readouts.append(
@@ -295,6 +304,12 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
         ],
         plots=_plots(sites[focus], summaries, samples.names),
     )
+
+
+def _stage(hook: str, samples: Samples) -> str:
+    """The name of a layer's stage: its hook point, and the labels."""
+    labels = np.ascontiguousarray(samples.labels)
+    return f"uand at {hook}, {samples.source}, {hashlib.sha256(labels.tobytes()).hexdigest()}"
 
 
 def _default_hooks(model: Any) -> str:
@@ -471,4 +486,5 @@ UAND = analysis(
     analyze,
     unfit,
     source=SOURCE,
+    reads_stream=True,
 )

@@ -21,12 +21,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import percent
 from interp_toolkit.models.transformer.collapsed import at_positions
@@ -182,6 +184,36 @@ def task_rows(config: SyntheticTraining, seed: int) -> tuple[TaskRows | None, Ta
     else:
         train, test = _sampled(task, config, seed)
     return (train.to(config.device) if config.examples else None), test.to(config.device)
+
+
+def held_out_rows(config: SyntheticTraining, most: int) -> FeatureData:
+    """Test rows of a task as prompts with answers and wrong answers, on the CPU.
+
+    The wrong answer for one of the rows' answers is the next larger one (for the largest, the
+    smallest), so that a difference of logits can be measured where the model is certain.
+
+    Raises:
+        InputError: the rows have different numbers of answers.
+    """
+    on_cpu = config.model_copy(update={"device": "cpu"})
+    _, test = task_rows(on_cpu, config.seed)
+    rows = test.take(slice(most))
+    if bool((rows.answer == NOTHING).any()):
+        raise InputError(f"rows of {config.task.name} have different numbers of answers")
+    count, total = len(rows.tokens), len(test.tokens)
+    answers = rows.answer.numpy()
+    distinct, which = np.unique(answers, return_inverse=True)
+    wrong = np.roll(distinct, -1)[which].reshape(answers.shape)
+    return FeatureData(
+        rows.tokens.numpy(),
+        np.zeros((count, 0), dtype=bool),
+        (),
+        answers=answers,
+        answer_positions=rows.read.numpy(),
+        wrong=wrong if len(distinct) > 1 else None,
+        source=f"test rows of {config.task.name}, which the model was trained on ({count:,} of "
+        f"{total:,})",
+    )
 
 
 def _numbered(task: FiniteTask, config: TaskTraining, seed: int) -> tuple[TaskRows, TaskRows]:

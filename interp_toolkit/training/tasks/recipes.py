@@ -26,6 +26,7 @@ from interp_toolkit.training.tasks.problem import (
     SyntheticTraining,
     TaskProblem,
     TaskTraining,
+    held_out_rows,
     task_verdict,
 )
 
@@ -93,6 +94,7 @@ def task_recipe(
         variants=BY_VARIANT,
         presets=presets,
         train=train_task,
+        rows=held_out_rows,
     )
 
 

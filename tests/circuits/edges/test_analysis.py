@@ -11,6 +11,8 @@ import torch
 from scipy import stats
 
 import interp_toolkit as it
+from interp_studies.challenge.families.layouts import Layout
+from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.circuits.edges import analysis, search
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
 from interp_toolkit.circuits.edges.checks import SHARE
@@ -541,3 +543,29 @@ def test_a_circuit_is_as_strong_as_what_it_keeps_alone(circuit, kept, status, te
     assert not {"nan", "inf%"} & set(told(circuit).split())
     if high < 0:
         texts(evidence.reason)
+
+
+def test_of_a_saturated_metric_without_a_circuit_the_metric_that_mends_it_is_named():
+    """At a level that no edge can pass nothing is found, whatever the metric."""
+    work = Work(Layout("pointer", 10, 20), decoys=0, seed=3, n=2)
+    model, data = shared_work(work, torch.float32), work.layout.rows(24, 5)
+
+    def searched(data, **options):
+        found = it.analyze(model, "circuit", data=data, level=1e-300, **options).evidence
+        assert found.status == "undecided"
+        return found
+
+    certain = searched(data)
+    assert certain.intact > -analysis.SATURATED
+    assert "column `wrong`" in certain.instead
+    assert certain.instead in certain.reason
+    ids, which = np.unique(data.answers, return_inverse=True)
+    wrong = np.roll(ids, 1)[which].reshape(np.shape(data.answers))
+    compared = dataclasses.replace(data, wrong=wrong)
+    assert "--metric logit-difference" in searched(compared, metric="log-probability").instead
+    assert searched(compared).instead is None  # the difference of logits
+    with torch.no_grad():
+        model.unembed.W_U *= 0.3
+    unsure = searched(data)
+    assert unsure.intact < -analysis.SATURATED
+    assert unsure.instead is None

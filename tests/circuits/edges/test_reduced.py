@@ -10,12 +10,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import interp_toolkit as it
+from interp_toolkit import registry
 from interp_toolkit.circuits import circuit_model, repeated_prompts, run_edges
 from interp_toolkit.circuits.edges.passes.edge_ablation import SubcircuitPass
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
-from interp_toolkit.models.transformer.circuit import CircuitTransformer
+from interp_toolkit.models.transformer.circuit import CircuitTransformer, refusal
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
@@ -129,18 +130,43 @@ def test_the_command_keeps_a_model_that_analyses_run_on(tmp_path):
     assert "edges of toy:induction" in heads.provenance.model["notes"][0]
 
 
-@pytest.mark.parametrize(
-    "probe", ["circuit", "composition", "skip-bigrams", "logit-attribution", "collapse"]
+OF_WHOLE_MODELS = (
+    *("circuit", "composition", "skip-bigrams", "logit-attribution", "collapse", "qk", "ov"),
+    *("roles", "sorting", "universal-keys", "xor", "and", "uand"),
 )
-def test_analyses_of_the_residual_stream_and_of_weights_refuse_it(tmp_path, probe):
+
+
+@pytest.mark.parametrize("probe", OF_WHOLE_MODELS)
+def test_analyses_of_the_residual_stream_and_of_weights_refuse_it_alike(tmp_path, probe):
     """They would speak of the whole model."""
     path = tmp_path / "circuit.safetensors"
     model = it.load("toy:induction")
     prompts = repeated_prompts(model, rows=8, n_pos=32)
-    it.save(circuit_model(model, prompts, ["input->L1H0<v>", "L1H0->logits"]), path)
+    circuit = circuit_model(model, prompts, ["input->L1H0<v>", "L1H0->logits"])
+    it.save(circuit, path)
     with pytest.raises(InputError) as error:
         it.analyze(str(path), probe)
-    assert "\n" not in str(error.value)
+    assert str(error.value) == refusal(circuit)
+    assert registry.find("probes", probe).unfit(it.load(path), None) == refusal(circuit)
+
+
+@pytest.mark.parametrize("probe", ["heads", "patching"])
+def test_analyses_of_attention_and_of_nodes_run_on_it(probe):
+    model = it.load("toy:induction")
+    prompts = repeated_prompts(model, rows=8, n_pos=32)
+    names = [edge.name for edge in PatchedModel(model).wiring.edges]
+    found = it.analyze(circuit_model(model, prompts, names), probe)
+    assert found.status == it.analyze(model, probe).status
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_doctor_finds_what_its_hooks_promise(kind):
+    """Compared with its own run: a fresh copy of it, and what its hooks see."""
+    model = random_model(kind).float()
+    reduced = circuit_model(model, tokens_of(6, 1), some_edges(model, 0.6))
+    found = it.doctor(reduced)
+    assert found.status == "sound"
+    assert not [c for c in found.checks if c.answer in ("failed", "undecided")]
 
 
 def test_other_models_edges_and_paths_are_refused(tmp_path):
@@ -158,6 +184,23 @@ def test_other_models_edges_and_paths_are_refused(tmp_path):
         with pytest.raises(InputError):
             it.analyze(str(tmp_path / "own.pt"), "circuit", keep_circuit=str(tmp_path / name))
     assert (tmp_path / "own.pt").read_bytes() == before
+
+
+def test_only_a_circuit_that_was_kept_before_is_replaced(tmp_path, texts):
+    path = tmp_path / "kept.pt"
+    runs = [it.analyze("toy:induction", "circuit", keep_circuit=str(path)) for _ in range(2)]
+    told = [[note for note in run.notes if path.name in note] for run in runs]
+    assert [len(notes) for notes in told] == [1, 1]
+    assert told[0] != told[1]  # the second replaces a file
+    texts(told)
+    assert set(it.load(path).edges) == {edge.edge for edge in runs[1].edges}
+    for name, write in (("other.pt", it.save), ("notes.pt", lambda _, file: file.write_text("x"))):
+        other = tmp_path / name
+        write(it.load("toy:xor-2head"), other)
+        before = other.read_bytes()
+        with pytest.raises(InputError, match=name):
+            it.analyze("toy:induction", "circuit", keep_circuit=str(other))
+        assert other.read_bytes() == before
 
 
 @pytest.mark.parametrize(

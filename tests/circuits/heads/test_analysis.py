@@ -8,21 +8,25 @@ from types import SimpleNamespace
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+import torch
 
 import interp_toolkit as it
+from interp_studies.challenge.families.layouts import Layout
+from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.circuits.heads import analysis as head_analysis
 from interp_toolkit.circuits.heads import figures, verdict
 from interp_toolkit.circuits.heads.analysis import HEADS
-from interp_toolkit.circuits.heads.result import HeadVerdict
+from interp_toolkit.circuits.heads.result import HeadVerdict, _head_table
 from interp_toolkit.circuits.heads.rule import MemberEffect, Screen, least
 from interp_toolkit.circuits.metrics import task_check
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import InterruptedAnalysis
+from interp_toolkit.formatting import p_cell
 from interp_toolkit.models.model import Head
 from interp_toolkit.report.html import to_html, to_json
-from interp_toolkit.stats import Estimate, Share
+from interp_toolkit.stats import LEVEL, Estimate, Share
 from interp_toolkit.toys.hand_set import induction as toys
 from interp_toolkit.toys.hand_set.untrained import random_model
 
@@ -70,7 +74,7 @@ def test_the_circuit_is_found_confirmed_and_its_feeder_named(induction, texts):
     assert head.ablation.low > 0.5 * induction.task_check.whole
     assert by_name(induction, "previous-token", 0, 1).causal == "major"
     (reader,) = induction.readers
-    assert (reader.partner.layer, reader.partner.head) == (0, 1)
+    assert [(p.layer, p.head) for p in reader.named] == [(0, 1)]
     assert induction.headline == "Induction head L1H0; previous-token head L0H1."
     texts(induction.findings)
     assert sum(h.detected for h in induction.heads) == 2
@@ -97,7 +101,7 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained, texts):
     assert {h.layer for h in induction} == {1}
     assert {h.layer for h in previous} == {0}
     assert all(h.causal in ("major", "contributes") for h in (*induction, *previous))
-    fed = {(r.partner.layer, r.partner.head) for r in trained.readers}
+    fed = {(p.layer, p.head) for r in trained.readers for p in r.named}
     assert fed == {(h.layer, h.head) for h in previous}
     assert max(h.ablation.mean for h in previous) > 0.5 * trained.task_check.whole
     group = next(g for g in trained.groups if g.detector == "induction")
@@ -289,6 +293,39 @@ def test_how_verdicts_are_worded(texts):
     assert "within ± 2.0 %" in verdict._effect_words(idle)
     still = one(effect(0.0, -0.0002, 0.0003, "negligible"), **seen)
     texts(verdict._effect_words(still))
+
+
+def test_the_table_prints_the_p_that_decided():
+    """Of a head that was knocked out the largest over its controls; of others the adjusted one."""
+    seen = {"score": 0.9, "excess": 0.9, "p_value": 0.02, "p_adjusted": 0.15, "detected": True}
+    knocked_out = one(effect(0.7, 0.6, 0.8, "major"), **seen)
+    by_attention = one(**seen | {"p_adjusted": 0.04, "layer": 2})
+    assert [head.deciding_p for head in (knocked_out, by_attention)] == [0.02, 0.04]
+    assert knocked_out.to_dict()["deciding_p"] == 0.02
+
+    def printed(*heads):
+        table = _head_table(heads)
+        names = [name for name in table.columns if name in ("p", "adjusted p")]
+        return names, [[row[table.columns.index(name)] for name in names] for row in table.rows]
+
+    assert printed(knocked_out) == (["p"], [[p_cell(0.02)]])
+    assert printed(by_attention) == (["adjusted p"], [[p_cell(0.04)]])
+    both = [[p_cell(0.02), None], [None, p_cell(0.04)]]
+    assert printed(knocked_out, by_attention) == (["p", "adjusted p"], both)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_head_is_detected_above_the_level_of_the_p_that_is_printed(seed):
+    """Heads that share their work among decoys, some with an adjusted p above the level."""
+    work = Work(Layout("induction", 12, 20), n=2, noise=0.2, decoys=2, seed=seed)
+    result = it.analyze(shared_work(work, torch.float32), "heads", data=work.layout.rows(96, 2))
+    table = result.tables()[0]
+    at = table.columns.index("p")
+    assert any(head.detected for head in result.heads)
+    for head, row in zip([h for h in result.heads if h.detected], table.rows, strict=False):
+        assert head.knockout is not None
+        assert head.deciding_p <= LEVEL
+        assert row[at] == p_cell(head.deciding_p)
 
 
 def test_heads_that_were_knocked_out_together_only_leave_the_status_undecided(texts):

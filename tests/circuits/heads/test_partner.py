@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+import interp_toolkit as it
 from interp_toolkit.circuits.edges.passes.paths import induction_keys, path_effects
 from interp_toolkit.circuits.heads.attention_knockout import INTACT, Knockout, KnockoutRunner
 from interp_toolkit.circuits.heads.partner import Partner, _partner, partners
@@ -12,6 +13,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.interventions import edit
 from interp_toolkit.models.weights.view import weights
+from interp_toolkit.results import head_name
 from interp_toolkit.stats import Estimate, holm
 from interp_toolkit.toys.hand_set.induction import (
     DECOY_HEAD,
@@ -73,6 +75,25 @@ def test_the_previous_token_head_is_named(toy, head):
         assert not other.named
         assert other.attention_drop == pytest.approx(0, abs=1e-9)
         assert other.value_drop == pytest.approx(0, abs=1e-9)
+
+
+def test_each_head_that_the_keys_need_is_named():
+    """Two copies of the previous-token head write half of what the keys read each."""
+    model = induction(score=6.0)
+    attn, other = model.blocks[0].attn, 1 - PREVIOUS_HEAD[1]
+    for name in ("W_Q", "W_K", "W_V"):
+        values = getattr(attn, name).data
+        values[other] = values[PREVIOUS_HEAD[1]]
+    attn.W_O.data[PREVIOUS_HEAD[1]] /= 2
+    attn.W_O.data[other] = attn.W_O.data[PREVIOUS_HEAD[1]]
+    found = partners(model, repeated_prompts(model), INDUCTION_HEAD)
+    named = {(partner.layer, partner.head) for partner in found if partner.named}
+    assert named == {(0, 0), (0, 1)}
+    result = it.analyze(model, "heads", detectors=["induction", "previous-token"])
+    [reader] = [r for r in result.readers if (r.layer, r.head) == INDUCTION_HEAD]
+    assert {(partner.layer, partner.head) for partner in reader.named} == named
+    told = " ".join(result.findings)
+    assert all(f"output of {head_name(*at)}" in told for at in named)
 
 
 @pytest.mark.parametrize("channel", ["q", "v"])
@@ -233,5 +254,5 @@ def test_p_values_are_corrected_over_candidates(zoo):
 @pytest.mark.parametrize(("drop", "named"), [(0.04, False), (0.06, True), (-0.5, False)])
 def test_a_partner_makes_a_material_part_of_the_attention(drop, named):
     lost = Estimate(drop, drop - 0.001, drop + 0.001, 1e-9, 16)
-    partner = _partner((0, 1), 0.1, 1.0, lost, 1e-8, None, may_be_named=True)
+    partner = _partner((0, 1), 0.1, 1.0, lost, 1e-8, None)
     assert partner.named is named

@@ -8,7 +8,14 @@ import pytest
 import interp_toolkit as it
 from interp_toolkit.circuits.heads import analysis
 from interp_toolkit.circuits.heads.analysis import HEADS
-from interp_toolkit.circuits.heads.rule import OUTPUT_WAYS, WAYS, Knockouts, candidates, least
+from interp_toolkit.circuits.heads.rule import (
+    OUTPUT_WAYS,
+    WAYS,
+    Elsewhere,
+    Knockouts,
+    candidates,
+    least,
+)
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.prompts import repeated_prompts
 from interp_toolkit.data import FeatureData
@@ -194,7 +201,7 @@ class Measured(Knockouts):
         return dict.fromkeys(OUTPUT_WAYS, self.shares[1])
 
     def elsewhere(self, heads, company=frozenset()):
-        return {}, Control("as much attention elsewhere", "passed")
+        return Elsewhere({}, {}, Control("as much attention elsewhere", "passed"))
 
 
 @pytest.mark.parametrize(
@@ -243,6 +250,8 @@ def test_the_whole_output_matters_alone_or_in_the_group(alone, without_the_other
     found = knockouts.decide(Head(0, 0), 0.05)
     assert found.status == status
     assert found.contradicted == (status == "undecided")
+    if status == "detected":  # the whole head is ablated where its attention was knocked out
+        assert bool(found.company) == (alone.low <= 0)
 
 
 @pytest.mark.parametrize(

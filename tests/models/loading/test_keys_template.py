@@ -77,6 +77,39 @@ def test_open_parts_are_asked_for(tmp_path, name):
     assert any(blank in str(caught.value) for blank in template.blanks)
 
 
+RENAMED = {
+    "positions by an unusual name": {"pos_emb": "place"},
+    "tokens too": {"pos_emb": "place", "tok_emb": "symbols"},
+    "positions first": {"pos_emb": "a_place", "tok_emb": "symbols"},
+}
+
+
+@pytest.mark.parametrize("words", RENAMED.values(), ids=list(RENAMED))
+def test_a_table_of_positions_is_known_by_its_shape(tmp_path, words):
+    """Its size is the context, not the vocabulary; its name says nothing."""
+    scheme = SCHEMES["minGPT"]()
+    state = {}
+    for name, tensor in scheme.model.state_dict().items():
+        for ours, other in (("wte", "tok_emb"), ("wpe", "pos_emb")):
+            name = name.replace(ours, words.get(other, other))
+        state[name] = tensor
+    if "a_place" in str(words):
+        state = dict(sorted(state.items(), key=lambda item: "a_place" not in item[0]))
+    torch.save({"model": state, "config": {"n_head": HEADS}}, tmp_path / "model.pt")
+    template = keys_template(tmp_path / "model.pt")
+    [table] = [name for name in template.content["tensors"] if "place" in name]
+    row = template.content["tensors"][table]
+    assert row["to"] == "pos_embed.W_pos"
+    assert table in template.guesses
+    assert "positional_embedding_type" not in template.blanks
+    content = edited(template.content, {"settings": {}})
+    for name in template.blanks:
+        content["settings"][name] = "gelu_new"
+    model = load(tmp_path / "model.pt", keys=content, act_fn="gelu_new")
+    with torch.no_grad():
+        assert torch.allclose(model(TOKENS), scheme.model(TOKENS), atol=1e-4, rtol=1e-4)
+
+
 def test_every_tensor_is_listed_with_its_shape(tmp_path):
     scheme, template = written(tmp_path, "Decision Transformer")
     shapes = []

@@ -6,16 +6,19 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 from scipy import stats
 
+import interp_toolkit as it
+from interp_toolkit.analysis import fitting, trained_on
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Recipe, find
 from interp_toolkit.stats import clopper_pearson
 from interp_toolkit.toys.random_attention.variants import VARIANTS, trainable_parameters
 from interp_toolkit.training.engine.metrics import final_score_of
-from interp_toolkit.training.tasks.problem import SyntheticTraining, TaskProblem
+from interp_toolkit.training.tasks.problem import SyntheticTraining, TaskProblem, task_rows
 
 NAMES = ("retrieval", "k-hop", "modular-addition", "decimal-addition", "dyck-1", "memorization")
 TINY: dict[str, Any] = {"layers": 1, "heads": 2, "d_model": 8, "rows": 8, "steps": 2}
@@ -185,3 +188,36 @@ def test_mixing_needs_no_even_heads() -> None:
 def test_the_interval_of_a_share_is_the_exact_one(right: int, rows: int) -> None:
     exact = stats.binomtest(right, rows).proportion_ci(0.95, method="exact")
     assert clopper_pearson(right, rows) == pytest.approx((exact.low, exact.high), abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["modular-addition", "k-hop", "retrieval", "decimal-addition"])
+def test_a_checkpoint_is_analyzed_on_held_out_rows_of_its_own_task(name: str, tmp_path) -> None:
+    """Rows, answers and positions are the task's, and no row is of the training set."""
+    trained = run_of(name)
+    config = find("recipes", name).config(**{**TINY, **SMALL_TASK[name]})
+    path = tmp_path / "model.pt"
+    it.save(trained.model, path, task=trained.task, training=trained.training)
+    model = it.load(path)
+    rows = trained_on(model)
+    assert rows is not None
+    train, test = task_rows(config, config.seed)
+    assert np.array_equal(np.stack(rows.tokens), test.tokens.numpy())
+    assert np.array_equal(rows.answers, test.answer.numpy())
+    assert np.array_equal(rows.answer_positions, test.read.numpy())
+    assert (rows.wrong != rows.answers).all()
+    if train is not None:
+        assert not {tuple(row) for row in train.tokens.tolist()} & {tuple(r) for r in rows.tokens}
+    fit, _ = fitting(model, None)
+    assert {"heads", "circuit", "logit-attribution"} <= fit.keys()
+
+
+def test_what_runs_by_default_on_a_checkpoint_reads_its_rows(tmp_path) -> None:
+    trained = run_of("modular-addition")
+    it.save(trained.model, tmp_path / "m.pt", task=trained.task, training=trained.training)
+    found = it.analyze(str(tmp_path / "m.pt"), "heads")
+    assert "modular-addition" in found.provenance.data["source"]
+    assert found.task_check is not None
+    assert found.status == "not_tested"  # after one step
+    given = it.analyze(str(tmp_path / "m.pt"), "heads", data=[[1, 2, 11], [3, 4, 11]])
+    assert "modular-addition" not in given.provenance.data["source"]
+    assert trained_on(it.load("toy:induction")) is None

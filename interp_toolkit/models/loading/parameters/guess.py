@@ -22,6 +22,7 @@ from interp_toolkit.models.loading.parameters.key_rules import BLANK
 from interp_toolkit.models.loading.parameters.patterns import words
 from interp_toolkit.models.loading.parameters.units import BY_ORDER, Entry, Unit
 
+BY_SHAPE = "by its shape: a table with another size than the vocabulary"
 _POSITION = words(r"pos|positions?|positional|wpe|timesteps?|time|pe|ctx|p?pos_?emb\w*|w_?pos")
 _UNEMBED = words(
     r"lm_head|\w*head|unembed\w*|logits|output|out|decoder|classifier|readout|fc_out|embed_out|"
@@ -107,7 +108,7 @@ class _Guesser(LayerNames):
             named = [u for u in named if self._beside(u) == vocabulary] or named
         embed = named[0] if named else None
         if embed is None and tokens:
-            embed, guess = tokens[0], BY_ORDER
+            embed, guess = self._as_the_unembedding(tokens, unembed), BY_ORDER
         rest = [u for u in tokens if u is not embed]
         if rest:
             others = ", ".join(u.stem for u in rest[:2])
@@ -119,11 +120,17 @@ class _Guesser(LayerNames):
                 )
             self._embedding(embed, "embed.W_E", "d_vocab", guess)
         plain = [u for u in rest if not u.matches(_EMBED) or not named]
-        if position is None and plain and not after(plain[0]) and not named:
-            position = plain.pop(0)
+        by_shape = [] if embed is None else self._of_positions(plain, embed, unembed)
+        by_shape = [u for u in by_shape if not after(u)]
+        if position is None and by_shape:
+            position = by_shape[0]
+            self._embedding(position, "pos_embed.W_pos", "n_ctx", BY_SHAPE)
+        elif position is None and plain and not after(plain[0]) and not named:
+            position = plain[0]
             self._embedding(position, "pos_embed.W_pos", "n_ctx", BY_ORDER)
         elif position is not None:
             self._embedding(position, "pos_embed.W_pos", "n_ctx", "")
+        plain = [u for u in plain if u is not position]
         if unembed is None and plain and after(plain[-1]) and embed is not None:
             if self._beside(plain[-1]) == self._beside(embed):
                 unembed, guess = plain[-1], BY_ORDER
@@ -138,6 +145,22 @@ class _Guesser(LayerNames):
             self.settings["tied_embeddings"] = (True, "no unembedding: the embedding's transpose")
         elif unembed is None:
             self.settings["tied_embeddings"] = (True, "")
+
+    def _as_the_unembedding(self, tables: Sequence[Unit], unembed: Unit | None) -> Unit:
+        """The first table with as many rows as the unembedding, else the first."""
+        alike = [u for u in tables if unembed and self._beside(u) == self._beside(unembed)]
+        return (alike or tables)[0]
+
+    def _of_positions(
+        self, tables: Sequence[Unit], embed: Unit, unembed: Unit | None
+    ) -> list[Unit]:
+        """Tables that differ from the vocabulary and are no projections: of positions by shape."""
+        vocabulary = {self._beside(unit) for unit in (embed, unembed) if unit is not None}
+        return [
+            u
+            for u in tables
+            if self._beside(u) not in vocabulary | {self.d_model} and "bias" not in u.tensors
+        ]
 
     def _beside(self, unit: Unit) -> int:
         """The size of a matrix besides d_model."""
