@@ -5,9 +5,9 @@ claim's bound: the task's effect-size threshold, half of the metric ("carries"),
 amount. Its parts are reported as questions:
 
 - there: attention to the pattern's keys, against every matched control. It is denied if the excess
-  is below LEAST_EXCESS at every query position, by simultaneous intervals: a small mean alone could
-  hide a head that attends so only where the prompts' answers are. Where the knockout matters
-  nevertheless, the answer is undecided;
+  is below LEAST_EXCESS at every query position, by simultaneous intervals, and the knockout does
+  not matter: means hide a head that attends so only where the prompts' answers are, or in a few
+  prompts;
 - matters: the effect of the knockouts, alone and with the pattern also knocked out in the other
   heads that have it. If ablating the whole head is not shown to cost as much as claimed, the answer
   is undecided;
@@ -58,7 +58,7 @@ from interp_toolkit.circuits.heads.scores import detect, is_causal
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.metrics.causal_words import MAJOR
 from interp_toolkit.errors import InputError, InterventionError
-from interp_toolkit.evidence import Control, all_answers, answer_by, answer_of
+from interp_toolkit.evidence import Answer, Control, all_answers, answer_by, answer_of
 from interp_toolkit.formatting import percent
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.weights.parts import visible_pairs
@@ -130,22 +130,38 @@ class _HeadAudit:
     def parts(self) -> list[Part]:
         """The parts of the claim, one for each question."""
         there = self._there()
+        untested = self._denied_only_with(there, "not_testable")
         if (reason := self.context.untestable) is not None:
-            return [there, *self._not_testable(reason)]
+            return [untested, *self._not_testable(reason)]
         task = self.context.measured_task
         if not self.runner.targets[self.detector.name](task.rows).any():
             return [
-                there,
+                untested,
                 *self._not_testable(f"no {self.detector.name} pattern is in the prompts"),
             ]
         try:
             self.runner.check([self.head, *candidates(self._scores), *faint(self._scores)])
         except InterventionError as error:
-            return [there, *self._not_testable(str(error))]
+            return [untested, *self._not_testable(str(error))]
         matters, special = self._matters(), self._special()
-        if matters.answer == "confirmed" and there.answer == "refuted":
-            there = replace(there, answer=answer_by(False))
-        return [there, matters, self._all(), special, self._stable()]
+        return [
+            self._denied_only_with(there, matters.answer),
+            matters,
+            self._all(),
+            special,
+            self._stable(),
+        ]
+
+    def _denied_only_with(self, there: Part, matters: Answer) -> Part:
+        """Attention of a claim on effects, denied only if its knockout has no such effect either.
+
+        A mean over prompts has no power against attention in a few of them, which may be those
+        that matter.
+        """
+        if self.claim.says == "attends" or there.answer != "refuted" or matters == "refuted":
+            return there
+        missing = "that it has none in single prompts is not shown, since the knockout may matter"
+        return replace(there, answer=answer_by(False), summary=f"{there.summary}; {missing}")
 
     def _not_testable(self, reason: str) -> list[Part]:
         return [

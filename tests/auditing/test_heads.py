@@ -128,8 +128,10 @@ def test_the_whole_head_is_ablated_where_its_attention_is_knocked_out():
 
 def test_attention_is_denied_only_where_no_query_could_have_it():
     model, data, _ = planted(n=2, noise=0.2)
-    there = by_question(asked(model, "L1H2", "induction", data))["there"]  # uniform attention
-    assert there.answer == "refuted"
+    uniform = by_question(asked(model, "L1H2", "induction", data))
+    assert (uniform["matters"].answer, uniform["there"].answer) == ("undecided", "undecided")
+    idle = by_question(asked(induction(32, 24), "L0H1", "induction"))
+    assert (idle["matters"].answer, idle["there"].answer) == ("refuted", "refuted")
     context, _ = audit_context(model, None, seed=0, level=0.05, claims=1)
     claim = HeadsClaim(heads=("L1H2",), relation="induction", says="contributes")
 
