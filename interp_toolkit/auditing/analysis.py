@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from interp_toolkit.analysis import as_data
+from interp_toolkit.analysis import as_data, trained_on
 from interp_toolkit.auditing.algorithm import audit_algorithm
 from interp_toolkit.auditing.circuit import audit_circuit
 from interp_toolkit.auditing.claims.kinds import (
@@ -78,8 +78,9 @@ def audit(
         model: any TransformerLens model, or an argument of `load`.
         claims: one or several: mappings as `auditing.claims.kinds` describes them, sentences such
             as "L5H1 is an induction head", or the path of a file of claims.
-        data: prompts, as `analyze` takes them; None: synthetic repeated tokens, for claims about
-            heads or a circuit, whose sentences then say so.
+        data: prompts, as `analyze` takes them; None: test rows of the task that the model was
+            trained on with `train`, or synthetic repeated tokens, for claims about heads or a
+            circuit, whose sentences then say so.
         seed: random seed of every draw.
         level: error level. It bounds the probability that any false claim is confirmed, and that
             any true claim is refuted, if the intervals have their nominal coverage. Claims about
@@ -113,10 +114,12 @@ def audit(
     before = 0 if sealed is None else len(single(sealed.claims))
     if sealed is not None:
         seed, level = sealed.seed, sealed.level
-    every = [_on_prompts(claim, has_data=data is not None) for claim in single(listed)]
     claim_at: list[str] = []
     with preserve_state(model), resuming(resume):
         model = load(model)
+        if data is None and sealed is None and not any(map(_is_synthetic, single(listed))):
+            data = trained_on(model)
+        every = [_on_prompts(claim, has_data=data is not None) for claim in single(listed)]
         context, notes = audit_context(
             model,
             as_data(data, model),
@@ -170,13 +173,17 @@ def _listed(claims: Any) -> list[BaseClaim]:
     return listed_claims
 
 
+def _is_synthetic(claim: BaseClaim) -> bool:
+    return isinstance(claim, PromptedClaim) and claim.prompts == "synthetic"
+
+
 def _on_prompts(claim: BaseClaim, *, has_data: bool) -> BaseClaim:
     """The claim about the prompts on which it is tested."""
     if not isinstance(claim, PromptedClaim):
         return claim
     if not has_data:
         return claim.on_synthetic_prompts()
-    if claim.prompts == "synthetic":
+    if _is_synthetic(claim):
         raise InputError(f"{claim.about!r} is not about the given prompts; leave out --data")
     return claim
 

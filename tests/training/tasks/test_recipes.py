@@ -13,6 +13,7 @@ from scipy import stats
 
 import interp_toolkit as it
 from interp_toolkit.analysis import fitting, trained_on
+from interp_toolkit.auditing.claims.kinds import as_claim
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Recipe, find
 from interp_toolkit.stats import clopper_pearson
@@ -221,3 +222,16 @@ def test_what_runs_by_default_on_a_checkpoint_reads_its_rows(tmp_path) -> None:
     given = it.analyze(str(tmp_path / "m.pt"), "heads", data=[[1, 2, 11], [3, 4, 11]])
     assert "modular-addition" not in given.provenance.data["source"]
     assert trained_on(it.load("toy:induction")) is None
+
+
+def test_claims_are_tested_on_the_rows_of_the_models_own_task(tmp_path) -> None:
+    trained = run_of("k-hop")
+    it.save(trained.model, tmp_path / "m.pt", task=trained.task, training=trained.training)
+    claim = "L0H0 is an induction head"
+    own = it.audit(str(tmp_path / "m.pt"), claim, effort="quick")
+    assert "k-hop" in own.provenance.data["source"]
+    repeats = it.audit("toy:induction", claim, effort="quick")
+    assert "repeated" in repeats.provenance.data["source"]
+    synthetic = as_claim(claim, "claim 1").on_synthetic_prompts()
+    with pytest.raises(it.InputError, match="repeated"):  # its context is too short for these
+        it.audit(str(tmp_path / "m.pt"), synthetic, effort="quick")
