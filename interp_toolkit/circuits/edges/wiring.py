@@ -204,24 +204,24 @@ class Wiring:
 
     def on_paths(self, inside: Bool[np.ndarray, " edge"]) -> Bool[np.ndarray, " edge"]:
         """Drop edges on no input-to-logits path, for masks."""
-        kept = inside.copy()
+        left = inside.copy()
         begun = np.zeros(len(self.writers) + 1, dtype=bool)
         begun[0] = True
-        for begin, edges in zip(self.first_writers, self.by_stage(kept), strict=True):
+        for begin, edges in zip(self.first_writers, self.by_stage(left), strict=True):
             edges &= begun[: edges.shape[2]]
             begun[begin : begin + edges.shape[1]] = edges.any((0, 2))
-        return self.to_logits(kept)
+        return self.to_logits(left)
 
     def to_logits(self, inside: Bool[np.ndarray, " edge"]) -> Bool[np.ndarray, " edge"]:
         """Drop edges on no path to the logits, for masks."""
-        kept = inside.copy()
+        left = inside.copy()
         ended = np.zeros(len(self.writers) + 1, dtype=bool)
         ended[-1] = True
-        stages = list(zip(self.first_writers, self.by_stage(kept), strict=True))
+        stages = list(zip(self.first_writers, self.by_stage(left), strict=True))
         for begin, edges in reversed(stages):
             edges &= ended[begin : begin + edges.shape[1], None]
             ended[: edges.shape[2]] |= edges.any((0, 1))
-        return kept
+        return left
 
     def read(self, inside: Bool[np.ndarray, " edge"]) -> Bool[np.ndarray, " writer"]:
         """The writers that these edges start from."""

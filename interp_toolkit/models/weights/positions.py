@@ -75,7 +75,7 @@ class RotaryTables:
     base: float | None
     tables: Table = field(repr=False)
 
-    def kept(self) -> RotaryTables:
+    def cached(self) -> RotaryTables:
         """The same with tables that are made once for each number of positions."""
         return replace(self, tables=lru_cache(maxsize=4)(self.tables))
 

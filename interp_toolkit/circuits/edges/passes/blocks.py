@@ -41,7 +41,7 @@ from interp_toolkit.models.weights.view import ModelWeights, weights
 #: keys and values of every query head at earlier positions
 KeysAndValues = tuple[Float[Tensor, "row pos head d_head"], Float[Tensor, "row pos head d_value"]]
 #: channel (0: query, 1: key, 2: value), head, and the number of the input that it reads
-Wanted = tuple[int, int, int]
+ReaderInput = tuple[int, int, int]
 MOST_AT_ONCE = 2**24  # numbers of a residual stream for which gradients are pulled back at once
 
 
@@ -67,7 +67,7 @@ class _Heads(Protocol):
         ...
 
     def project(
-        self, inputs: Float[Tensor, "n row pos d_model"], wanted: Sequence[Wanted]
+        self, inputs: Float[Tensor, "n row pos d_model"], readers: Sequence[ReaderInput]
     ) -> list[Float[Tensor, "row pos d_head"]]:
         """Queries, keys or values of some heads, each from one of the inputs."""
         ...
@@ -125,10 +125,10 @@ class _WeightHeads:
         )
         return q, k, v
 
-    def project(self, inputs: Tensor, wanted: Sequence[Wanted]) -> list[Tensor]:
-        x, made = self.w.norm(inputs), dict[Wanted, Tensor]()
+    def project(self, inputs: Tensor, readers: Sequence[ReaderInput]) -> list[Tensor]:
+        x, made = self.w.norm(inputs), dict[ReaderInput, Tensor]()
         parts = []
-        for channel, head, number in wanted:
+        for channel, head, number in readers:
             first = head - head % self._alike[channel]
             if (part := made.get((channel, first, number))) is None:
                 W, b = self.w.projections[channel]
@@ -174,9 +174,9 @@ class _ModuleHeads:
         q, k, v = (at_least_single(part) for part in self._attention.projected(x))
         return q, k, v
 
-    def project(self, inputs: Tensor, wanted: Sequence[Wanted]) -> list[Tensor]:
+    def project(self, inputs: Tensor, readers: Sequence[ReaderInput]) -> list[Tensor]:
         every = [part.chunk(len(inputs)) for part in self.projected(inputs.flatten(0, 1))]
-        return [every[channel][number][:, :, head] for channel, head, number in wanted]
+        return [every[channel][number][:, :, head] for channel, head, number in readers]
 
     def z(self, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None) -> Tensor:
         if heads is None:
@@ -357,10 +357,10 @@ class Blocks:
         return self._heads[layer].projected(x)
 
     def project(
-        self, layer: int, inputs: Float[Tensor, "n row pos d_model"], wanted: Sequence[Wanted]
+        self, layer: int, inputs: Float[Tensor, "n row pos d_model"], readers: Sequence[ReaderInput]
     ) -> list[Float[Tensor, "row pos d_head"]]:
         """Queries, keys or values of some heads, each from one of the inputs."""
-        return self._heads[layer].project(inputs, wanted)
+        return self._heads[layer].project(inputs, readers)
 
     def heads(
         self, layer: int, x: Stream, plain: Projected, change: Change | None, *, apart: bool
@@ -410,12 +410,12 @@ class Blocks:
     def _altered(self, layer: int, x: Stream, plain: Projected, change: Change) -> Projected:
         """The projections, with those of the changed readers made again."""
         n = self.wiring.n_heads
-        wanted = [(*divmod(reader, n), i) for i, reader in enumerate(change.readers)]
-        again = self.project(layer, x + change.delta, wanted)
+        readers = [(*divmod(reader, n), i) for i, reader in enumerate(change.readers)]
+        again = self.project(layer, x + change.delta, readers)
         altered = [
-            out.clone() if any(of[0] == c for of in wanted) else out for c, out in enumerate(plain)
+            out.clone() if any(of[0] == c for of in readers) else out for c, out in enumerate(plain)
         ]
-        for (channel, head, _), part in zip(wanted, again, strict=True):
+        for (channel, head, _), part in zip(readers, again, strict=True):
             altered[channel][:, :, head] = part
         q, k, v = altered
         return q, k, v
@@ -484,7 +484,7 @@ def _layer(view: ModelWeights, layer: int) -> LayerWeights | None:
         return None
     if w.joint or w.gated:  # a norm over all heads; a gate that is no weight
         return None
-    return w if w.rotary is None else replace(w, rotary=w.rotary.kept())
+    return w if w.rotary is None else replace(w, rotary=w.rotary.cached())
 
 
 @dataclass(frozen=True, eq=False)

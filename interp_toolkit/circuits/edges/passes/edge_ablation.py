@@ -25,10 +25,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from interp_toolkit.circuits.edges.passes.ablation_value import AblationValue, Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.attribution import STEPS, attribute
-from interp_toolkit.circuits.edges.passes.blocks import Wanted
+from interp_toolkit.circuits.edges.passes.blocks import ReaderInput
 from interp_toolkit.circuits.edges.passes.patched_pass import (
     Pass,
     PatchedModel,
@@ -44,34 +45,77 @@ from interp_toolkit.models.running.memory import format_size, rows_that_fit
 from interp_toolkit.models.running.stages import Store, not_stored
 
 Stream = Float[Tensor, "row pos d_model"]
+DENSE = 0.1  # of the terms: from here on sums are a product of matrices
 #: edges of a circuit among all, or among those into one reader
 Inside = Bool[np.ndarray, " edge"]
 #: the same of a stage
-Kept = Bool[np.ndarray, "channel node source"]
+StageEdges = Bool[np.ndarray, "channel node source"]
 
 
-@dataclass(eq=False)
-class _Sums:
-    """Sums of changes; one that has all of the sum before, as with all of its nodes, goes on there.
+class _Changes:
+    """The changes of nodes' outputs, and sums of them.
 
-    Attributes:
-        changes: the change of each writer, by its index.
+    Args:
+        rows: memory, a row for each node.
     """
 
-    changes: dict[int, Stream]
-    _sum: Stream | None = None
-    _of: frozenset[int] = frozenset()
+    def __init__(self, rows: Float[Tensor, "node row pos d_model"]):
+        self._rows, self._row_of = rows, dict[int, int]()
+        self._sum: Stream | None = None
+        self._summed: frozenset[int] = frozenset()
 
-    def __call__(self, sources: Sequence[int]) -> Stream:
-        """The sum over these writers, to be read before the next is made."""
-        goes_on = self._sum is not None and len(self._of) > 1 and self._of.issubset(sources)
-        more = [i for i in sources if i not in self._of] if goes_on else list(sources)
-        total, own = (self._sum, True) if goes_on else (self.changes[more.pop(0)], False)
-        assert total is not None
+    def __contains__(self, writer: int) -> bool:
+        return writer in self._row_of
+
+    def __getitem__(self, writer: int) -> Stream:
+        return self._rows[self._row_of[writer]]
+
+    def keep(self, writer: int, write: Stream, reference: Tensor) -> None:
+        """The change from the ablation value, of a writer that has none yet."""
+        torch.sub(
+            write, reference, out=self._rows[self._row_of.setdefault(writer, len(self._row_of))]
+        )
+
+    def of(self, writers: Sequence[int], rows: Float[Tensor, "node row pos d_model"]) -> _Changes:
+        """A copy for some writers, in other memory."""
+        some = _Changes(rows)
+        some._row_of = {writer: i for i, writer in enumerate(writers)}
+        at = torch.tensor([self._row_of[writer] for writer in writers], dtype=torch.long)
+        torch.index_select(self._rows, 0, at.to(rows.device), out=rows[: len(at)])
+        return some
+
+    def sums(
+        self, read: Float[Tensor, "*row pos d_model"], edges: Bool[np.ndarray, "reader source"]
+    ) -> Float[Tensor, "reader row pos d_model"]:
+        """What readers read, and the sum over each one's sources."""
+        readers, sources = edges.nonzero()
+        if len(edges) == 1:
+            return (read + self._going_on(sources.tolist()))[None]
+        at, n = np.array([self._row_of[i] for i in sources.tolist()], dtype=int), len(self._row_of)
+        rows = self._rows.flatten(1)[:n]
+        if len(at) > DENSE * len(edges) * n:
+            of_each = np.zeros((len(edges), n))
+            of_each[readers, at] = 1
+            total = torch.from_numpy(of_each).to(rows) @ rows
+        else:
+            begins = torch.from_numpy(np.searchsorted(readers, np.arange(len(edges))))
+            at_rows, begins = torch.from_numpy(at).to(rows.device), begins.to(rows.device)
+            total = functional.embedding_bag(at_rows, rows, begins, mode="sum")
+        return total.reshape(len(edges), *self._rows.shape[1:]).add_(read)
+
+    def _going_on(self, sources: list[int]) -> Stream:
+        """The sum over these, to be read before the next; the last is added to if it is a part."""
+        if not sources:
+            return self._rows.new_zeros(self._rows.shape[1:])
+        if len(self._summed) < 2 or not self._summed.issubset(sources):
+            first, *more = sources
+            total = self[first].clone()
+        else:
+            assert self._sum is not None
+            total, more = self._sum, [i for i in sources if i not in self._summed]
         for i in more:
-            total = total.add_(self.changes[i]) if own else total + self.changes[i]
-            own = True
-        self._sum, self._of = total, frozenset(sources)
+            total += self[i]
+        self._sum, self._summed = total, frozenset(sources)
         return total
 
 
@@ -101,13 +145,18 @@ class SubcircuitPass:
         self._of_a_pass = of_a_pass
         self._reads = self._reference_reads()
         self._projected: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
-        self._base: tuple[Inside, dict[int, Stream]] = self._wiring.mask(()), {}
+        self._normed = np.isin(np.arange(len(self._wiring.writers)), list(engine.normed))
+        self._memory = embedded.new_empty(0, *embedded.shape)
+        self._base = self._wiring.mask(()), _Changes(self._memory)
 
     @torch.no_grad()
     def remember(self, edges: Collection[Edge]) -> None:
         """Cache the outputs of a circuit's nodes, for circuits that differ from it late."""
-        changes: dict[int, Stream] = {}
         inside = self._with_effect(edges)
+        changes = _Changes(self._rows(inside))
+        self._memory = self._embedded.new_empty(
+            0, *self._embedded.shape
+        )  # other circuits have their own
         self._run(inside, changes, 0)
         self._base = inside, changes
 
@@ -117,12 +166,20 @@ class SubcircuitPass:
         wiring, inside, (base, cached) = self._wiring, self._with_effect(edges), self._base
         different = np.flatnonzero(inside != base)
         stages = [wiring.stage_of(wiring.edges[different[0]])] if len(different) else []
-        missing = set(np.flatnonzero(wiring.read(inside)).tolist()) - cached.keys()
-        nodes = [wiring.writers[i] for i in missing]
+        needed = np.flatnonzero(wiring.read(inside)).tolist()
+        nodes = [wiring.writers[i] for i in needed if i not in cached]
         stages += [0 if node.kind == "input" else wiring.stage_at(node) for node in nodes]
         first = min(stages, default=len(self._reads) - 1)
         written = wiring.written_before(first)
-        return self._run(inside, {i: c for i, c in cached.items() if i < written}, first)
+        before = [i for i in needed if i < written and i in cached]
+        return self._run(inside, cached.of(before, self._rows(inside)), first)
+
+    def _rows(self, inside: Inside) -> Float[Tensor, "node row pos d_model"]:
+        """Memory for the changes of a circuit, used again for the next."""
+        n = int(self._wiring.read(inside).sum())
+        if len(self._memory) < n:
+            self._memory = self._embedded.new_empty(n, *self._embedded.shape)
+        return self._memory
 
     def _with_effect(self, edges: Collection[Edge]) -> Inside:
         """The edges without those that cannot change the logits."""
@@ -131,13 +188,13 @@ class SubcircuitPass:
         return wiring.on_paths(inside) if self._of_a_pass else wiring.to_logits(inside)
 
     def _run(
-        self, inside: Inside, changes: dict[int, Stream], first: int
+        self, inside: Inside, changes: _Changes, first: int
     ) -> Float[Tensor, "row position d_vocab"]:
         """The logits, computed from a stage on; adds the nodes' changed outputs to `changes`."""
-        needed, sums = self._wiring.read(inside), _Sums(changes)
+        needed = self._wiring.read(inside)
         if needed[0] and 0 not in changes:
-            changes[0] = self._embedded - self._reference[0]
-        for stage, read, begin, kept in list(
+            changes.keep(0, self._embedded, self._reference[0])
+        for stage, read, begin, edges in list(
             zip(
                 self._wiring.stages,
                 self._reads,
@@ -147,60 +204,59 @@ class SubcircuitPass:
             )
         )[first:]:
             if stage.kind == "logits":
-                x = self._read(read, kept[0, 0], sums).expand_as(self._embedded)
+                x = self._inputs(read, edges[0], changes)[0]
                 return self._blocks.unembed(at_positions(x, self._positions))
-            nodes = np.flatnonzero(needed[begin : begin + kept.shape[1]]).tolist()
+            nodes = np.flatnonzero(needed[begin : begin + edges.shape[1]]).tolist()
             if not nodes:
                 continue
             if stage.kind == "attention":
-                writes = self._attended(stage, read, nodes, kept, sums)
-                for node, write in zip(nodes, writes, strict=True):
-                    changes[begin + node] = write.sub_(self._reference[begin + node])
+                writes = self._attended(stage, read, nodes, edges, changes)
             else:
-                x = self._read(read, kept[0, 0], sums).expand_as(self._embedded)
-                changes[begin] = self._blocks.node(stage, x, None) - self._reference[begin]
+                x = self._inputs(read, edges[0], changes)[0]
+                writes = self._blocks.node(stage, x, None)[None]
+            for node, write in zip(nodes, writes, strict=True):
+                changes.keep(begin + node, write, self._reference[begin + node])
         raise AssertionError("the last stage is the logits")
 
     def _attended(
-        self, stage: Stage, read: Tensor, heads: list[int], kept: Kept, sums: _Sums
+        self, stage: Stage, read: Tensor, heads: list[int], edges: StageEdges, changes: _Changes
     ) -> Float[Tensor, "head row pos d_model"]:
         """The outputs of these heads of a layer."""
         plain = self._reference_projections(stage.layer, read)
         parts = [part[:, :, heads] for part in plain]
         numbers: dict[bytes, int] = {}  # of different inputs: readers often have equal sources
-        sources, wanted, places = list[np.ndarray](), list[Wanted](), list[tuple[int, int]]()
+        sources, readers, columns = list[np.ndarray](), list[ReaderInput](), list[tuple[int, int]]()
         for channel in range(len(parts)):
-            for place, head in enumerate(heads):
-                own = kept[channel, head]
+            for column, head in enumerate(heads):
+                own = edges[channel, head]
                 if not own.any():
                     continue
                 number = numbers.setdefault(own.tobytes(), len(sources))
                 if number == len(sources):
                     sources.append(own)
-                wanted.append((channel, head, number))
-                places.append((channel, place))
+                readers.append((channel, head, number))
+                columns.append((channel, column))
         if sources:
-            x = self._embedded.new_empty(len(sources), *self._embedded.shape)
-            for number, own in enumerate(sources):
-                x[number] = self._read(read, own, sums)
+            x = self._inputs(read, np.stack(sources), changes)
             parts = [part.expand(len(x[0]), -1, -1, -1).contiguous() for part in parts]
-            of_heads = self._blocks.project(stage.layer, x, wanted)
-            for (channel, place), part in zip(places, of_heads, strict=True):
-                parts[channel][:, :, place] = part
+            of_heads = self._blocks.project(stage.layer, x, readers)
+            for (channel, column), part in zip(columns, of_heads, strict=True):
+                parts[channel][:, :, column] = part
         q, k, v = (part.expand(len(self._embedded), -1, -1, -1) for part in parts)
         return self._blocks.attend(stage.layer, q, k, v, heads)
 
-    def _read(self, read: Tensor, kept: Inside, sums: _Sums) -> Float[Tensor, "*row pos d_model"]:
-        """A reader's input: the reference values, and the changes of its included sources."""
-        sources: list[int] = np.flatnonzero(kept).tolist()
-        normed = [source for source in sources if source in self._engine.normed]
-        plain = [source for source in sources if source not in self._engine.normed]
-        total = read + sums(plain) if plain else read
-        if not normed:
-            return total
-        other = {i: self._reference[i] + sums.changes[i] for i in normed}
-        every = torch.ones(1, len(normed), dtype=torch.bool)
-        return total + self._engine.changes(self._reference, other, normed, every)[0]
+    def _inputs(
+        self, read: Tensor, edges: Bool[np.ndarray, "reader source"], changes: _Changes
+    ) -> Float[Tensor, "reader row pos d_model"]:
+        """Readers' inputs: the reference values, and the changes of their included sources."""
+        normed = edges & self._normed[: edges.shape[1]]
+        x = changes.sums(read, edges & ~normed)
+        for number in np.flatnonzero(normed.any(1)).tolist():
+            sources: list[int] = np.flatnonzero(normed[number]).tolist()
+            other = {i: self._reference[i] + changes[i] for i in sources}
+            every = torch.ones(1, len(sources), dtype=torch.bool)
+            x[number] += self._engine.changes(self._reference, other, sources, every)[0]
+        return x
 
     def _reference_projections(self, layer: int, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if layer not in self._projected:
