@@ -73,7 +73,8 @@ def run_edges(
         if ablate:
             parts.append(engine.logits(whole, values(rows), chosen))
         else:
-            alone = SubcircuitPass(engine, whole.trace.writes[0], values(rows))
+            start, of_a_pass = whole.trace.writes[0], kind == "corrupted"
+            alone = SubcircuitPass(engine, start, values(rows), of_a_pass=of_a_pass)
             parts.append(alone.logits(chosen))
     return torch.cat(parts)
 

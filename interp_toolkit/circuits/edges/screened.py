@@ -79,18 +79,17 @@ class Selection:
     n_nodes: int
     n_edges: int | None
 
-    def __call__(self, scores: Float[np.ndarray, "row edge"]) -> Bool[np.ndarray, " edge"]:
-        """The edges chosen by these estimates, without those on no path."""
-        mean = scores.mean(0)
+    def __call__(self, mean: Float[np.ndarray, " edge"]) -> Bool[np.ndarray, " edge"]:
+        """The edges chosen by these mean estimates, without those on no path."""
         taken = np.zeros(len(self.wiring.writers) + 1, dtype=bool)
         taken[ranked_nodes(self.wiring, mean)[: self.n_nodes]] = True
         taken[[0, -1]] = True  # input and logits
         sources, targets = self.wiring.ends
         inside: np.ndarray = taken[sources] & taken[targets]
         if self.n_edges is not None and self.n_edges < inside.sum():
-            size = np.where(inside, np.abs(mean), -1.0)
+            between = np.flatnonzero(inside)
             inside = np.zeros(len(mean), dtype=bool)
-            inside[np.argsort(-size, kind="stable")[: self.n_edges]] = True
+            inside[between[ranked(mean[between])[: self.n_edges]]] = True
         return self.wiring.on_paths(inside)
 
 
@@ -101,9 +100,9 @@ def ranked_nodes(wiring: Wiring, mean: Float[np.ndarray, " edge"]) -> Int[np.nda
     return order
 
 
-def ranked(scores: Float[np.ndarray, "row edge"]) -> Int[np.ndarray, " edge"]:
+def ranked(mean: Float[np.ndarray, " edge"]) -> Int[np.ndarray, " edge"]:
     """Edges by the size of their mean estimate, the largest first."""
-    order: np.ndarray = np.argsort(-np.abs(scores.mean(0)), kind="stable")
+    order: np.ndarray = np.argsort(-np.abs(mean), kind="stable")
     return order
 
 
@@ -122,12 +121,12 @@ def selected(
         progress: called with a description of each step.
     """
     intact, all_ablated = values
-    whole, tried = float((intact - all_ablated).mean()), 0
+    whole, tried, mean = float((intact - all_ablated).mean()), 0, scores.mean(0)
 
     def keeps(selection: Selection) -> float:
         nonlocal tried
         tried += 1
-        chosen_edges = trial.engine.wiring.masked(selection(scores))
+        chosen_edges = trial.engine.wiring.masked(selection(mean))
         progress(
             f"trial circuit {tried} of at most {at_most}, of {len(chosen_edges):,} "
             f"{'edge' if len(chosen_edges) == 1 else 'edges'}"
@@ -140,7 +139,7 @@ def selected(
     nodes, by_nodes = least_enough(
         lambda n: keeps(Selection(wiring, n, None)), FEWEST_NODES, n_nodes, NODES_KEEP
     )
-    n_between = int(Selection(wiring, nodes, None)(scores).sum())
+    n_between = int(Selection(wiring, nodes, None)(mean).sum())
     edges, by_edges = least_enough(
         lambda n: keeps(Selection(wiring, nodes, n)), FEWEST_EDGES, n_between, EDGES_KEEP
     )

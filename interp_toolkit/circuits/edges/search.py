@@ -528,7 +528,8 @@ def _screened(
     progress = stages.begin("circuit size")
     intact, all_ablated = values
     total = float((intact - all_ablated).mean())
-    order = screened.ranked(scores)
+    mean = scores.mean(0)
+    order = screened.ranked(mean)
     selection, *sizes = screened.selected(trial, scores, values, progress)
     most = min(max_edges, budget.ablated)
     progress = stages.begin("edges one by one" if budget.ablated else "circuit size")
@@ -537,17 +538,22 @@ def _screened(
     sampled = np.random.default_rng([seed, 4]).permutation(rest)[: budget.sample]
     sample = measured(trial, sampled, intact, progress)
     trial.release()
-    chosen = selection(scores)
+    chosen = selection(mean)
     selected = set(trial.engine.wiring.masked(chosen))
     measurement = joined(in_order[0], sample)
-    edges = described(trial.edges, scores.mean(0), measurement, selected, test=False, unseen=unseen)
+    edges = described(trial.edges, mean, measurement, selected, test=False, unseen=unseen)
     alike: dict[Kind, float] = {}
     for kind in kinds_for(prompts)[1:] if budget.chosen_with else ():
         progress(f"attribution with ablated edges at {kind}")
         again = trial.with_ablation_value(kind).attributions(1)
-        alike[kind] = checks.jaccard(chosen, selection(again))
+        alike[kind] = checks.jaccard(chosen, selection(again.mean(0)))
     screening = screened.screening(scores, (sizes[0], sizes[1]), in_order, sample, total)
-    return _Choice(edges, lambda rows: selection(scores[rows]), selected, screening, alike)
+
+    def select(rows: Int[np.ndarray, " row"]) -> Bool[np.ndarray, " edge"]:
+        share = np.bincount(rows, minlength=len(scores)) / len(rows)
+        return selection(share.astype(scores.dtype) @ scores)
+
+    return _Choice(edges, select, selected, screening, alike)
 
 
 def _node_effects(

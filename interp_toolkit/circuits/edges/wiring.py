@@ -12,6 +12,7 @@ Source: Hanna, Pezzelle & Belinkov 2024, "Have Faith in Faithfulness", arXiv 240
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -203,18 +204,54 @@ class Wiring:
 
     def on_paths(self, inside: Bool[np.ndarray, " edge"]) -> Bool[np.ndarray, " edge"]:
         """Drop edges on no input-to-logits path, for masks."""
-        sources, targets = (ends[inside].tolist() for ends in self.ends)
-        begun, ended = [False] * (len(self.writers) + 1), [False] * (len(self.writers) + 1)
-        begun[0] = ended[-1] = True
-        for source, target in zip(sources, targets, strict=True):  # as the forward pass goes
-            begun[target] |= begun[source]
-        for source, target in zip(reversed(sources), reversed(targets), strict=True):
-            ended[source] |= ended[target]
-        reachable = inside.copy()
-        reachable[inside] = [
-            begun[source] and ended[target] for source, target in zip(sources, targets, strict=True)
+        left = inside.copy()
+        begun = np.zeros(len(self.writers) + 1, dtype=bool)
+        begun[0] = True
+        for begin, edges in zip(self.first_writers, self.by_stage(left), strict=True):
+            edges &= begun[: edges.shape[2]]
+            begun[begin : begin + edges.shape[1]] = edges.any((0, 2))
+        return self.to_logits(left)
+
+    def to_logits(self, inside: Bool[np.ndarray, " edge"]) -> Bool[np.ndarray, " edge"]:
+        """Drop edges on no path to the logits, for masks."""
+        left = inside.copy()
+        ended = np.zeros(len(self.writers) + 1, dtype=bool)
+        ended[-1] = True
+        stages = list(zip(self.first_writers, self.by_stage(left), strict=True))
+        for begin, edges in reversed(stages):
+            edges &= ended[begin : begin + edges.shape[1], None]
+            ended[: edges.shape[2]] |= edges.any((0, 1))
+        return left
+
+    def read(self, inside: Bool[np.ndarray, " edge"]) -> Bool[np.ndarray, " writer"]:
+        """The writers that these edges start from."""
+        sources = np.zeros(len(self.writers), dtype=bool)
+        for edges in self.by_stage(inside):
+            sources[: edges.shape[2]] |= edges.any((0, 1))
+        return sources
+
+    def by_stage(
+        self, inside: Bool[np.ndarray, " edge"]
+    ) -> list[Bool[np.ndarray, "channel node source"]]:
+        """The parts of a mask that are of each stage, as views of it."""
+        parts, begin = [], 0
+        for shape in self._shapes:
+            parts.append(inside[begin : (begin := begin + math.prod(shape))].reshape(shape))
+        return parts
+
+    @cached_property
+    def _shapes(self) -> list[tuple[int, int, int]]:
+        """Numbers of channels, nodes and sources of each stage."""
+        channels = [len(CHANNELS) if stage.kind == "attention" else 1 for stage in self.stages]
+        return [
+            (n, len(self.nodes(stage)), stage.n_sources)
+            for n, stage in zip(channels, self.stages, strict=True)
         ]
-        return reachable
+
+    @cached_property
+    def first_writers(self) -> list[int]:
+        """The index of the first node of each stage among the writers; for the logits, behind."""
+        return [self.index.get(self.nodes(stage)[0], len(self.writers)) for stage in self.stages]
 
     def beside_attention(self, stage: Stage) -> bool:
         """Whether a stage reads what attention of its layer reads, not what it writes."""

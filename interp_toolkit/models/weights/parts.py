@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.nn import functional
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ShortRepr
@@ -45,8 +47,11 @@ class NormWeights(ShortRepr):
             return x
         dtype = x.dtype
         x = x if dtype in (torch.float32, torch.float64) else x.float()
-        x = x - x.mean(-1, keepdim=True) if self.kind == "LN" else x
-        x = (x / (x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()).to(dtype)
+        if self.kind == "LN":
+            x = functional.layer_norm(x, x.shape[-1:], eps=self.eps).to(dtype)
+        else:
+            size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+            x = (x * (size.square() / x.shape[-1] + self.eps).rsqrt()).to(dtype)
         x = x if self.w is None else x * self.w
         return x if self.b is None else x + self.b
 
@@ -190,10 +195,18 @@ class OVWeights(OutputWeights):
 def projected(
     x: Float[Tensor, "batch pos d_model"],
     W: Float[Tensor, "head d_model d_head"],
-    b: Float[Tensor, "head d_head"],
+    b: Float[Tensor, "head d_head"] | None = None,
 ) -> Float[Tensor, "batch pos head d_head"]:
     """Queries, keys or values of heads, for `x = norm(residual)`."""
-    return torch.einsum("bpm,hmd->bphd", x, W) + b
+    bias = None if b is None else b.flatten()
+    return affine(x, W.transpose(0, 1).flatten(1), bias).reshape(*x.shape[:-1], len(W), -1)
+
+
+def affine(
+    x: Float[Tensor, "*n d_in"], W: Float[Tensor, "d_in d_out"], b: Float[Tensor, " d_out"] | None
+) -> Float[Tensor, "*n d_out"]:
+    """`x @ W + b`, the bias added within the product."""
+    return functional.linear(x, W.T, b)
 
 
 def mixed(
@@ -286,9 +299,25 @@ class LayerWeights(OVWeights):
 
         Queries may be those of the last positions only.
         """
-        q, k = _normed(q, self.q_norm), _normed(k, self.k_norm)
-        if self.rotary is not None:
-            q, k = self.rotary.rotate(q, k.shape[1]), self.rotary.rotate(k)
+        n_pos = k.shape[1]
+        return self.scores_of(
+            self.placed(q, self.q_norm, n_pos), self.placed(k, self.k_norm, n_pos), heads
+        )
+
+    def placed(
+        self, x: Float[Tensor, "batch pos head d_head"], norm: NormWeights, n_pos: int
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        """Queries or keys at the last of `n_pos` positions, behind their norm and rotated."""
+        x = _normed(x, norm)
+        return x if self.rotary is None else self.rotary.rotate(x, n_pos)
+
+    def scores_of(
+        self,
+        q: Float[Tensor, "batch query head d_head"],
+        k: Float[Tensor, "batch key head d_head"],
+        heads: Sequence[int] | None = None,
+    ) -> Float[Tensor, "batch head query key"]:
+        """Scores as in `scores`, from queries and keys that are `placed`."""
         scores = soft_capped(torch.einsum("bqhd,bkhd->bhqk", q, k) / self.attn_scale, self.soft_cap)
         if self.alibi is None:
             return scores
@@ -380,7 +409,15 @@ class MLPWeights(ShortRepr):
             raise InputError(
                 f"the activation {self.act_fn} has parameters, which are not supported"
             )
-        return act(pre) if linear is None else act(pre) * linear + self.b_post
+        if linear is None:
+            return act(pre)
+        post = act(pre) * linear
+        return post + self.b_post if self._shifted else post
+
+    @cached_property
+    def _shifted(self) -> bool:
+        """Whether `b_post` is not zero."""
+        return bool(self.b_post.any())
 
 
 Parts = TypeVar("Parts", bound=OutputWeights | MLPWeights | NormWeights | Latent)
@@ -417,7 +454,7 @@ def neurons(w: MLPWeights, x: Float[Tensor, "*n d_model"]) -> Float[Tensor, "*n 
 
     Raises InputError for an activation with parameters of its own.
     """
-    linear = x @ w.W_in + w.b_in
+    linear = affine(x, w.W_in, w.b_in)
     if w.W_gate is None or w.b_gate is None:
         return w.post(linear, None)
-    return w.post(x @ w.W_gate + w.b_gate, linear)
+    return w.post(affine(x, w.W_gate, w.b_gate), linear)

@@ -18,7 +18,8 @@ bias is zero.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -73,6 +74,10 @@ class RotaryTables:
     adjacent: bool
     base: float | None
     tables: Table = field(repr=False)
+
+    def cached(self) -> RotaryTables:
+        """The same with tables that are made once for each number of positions."""
+        return replace(self, tables=lru_cache(maxsize=4)(self.tables))
 
     def rotate(
         self, x: Float[Tensor, "*batch pos head d_head"], n_pos: int | None = None

@@ -124,17 +124,17 @@ def test_a_selection_takes_nodes_then_edges_between_them():
     scores[:, index["input->L0H1<v>"]] = 0.5
     first = screened.ranked_nodes(wiring, scores.mean(0))[:2]
     assert [wiring.writers[i].name for i in first] == ["L1H0", "L0H1"]
-    inside = screened.Selection(wiring, 2, None)(scores)
+    inside = screened.Selection(wiring, 2, None)(scores.mean(0))
     nodes = {"input", "L1H0", "L0H1", "logits"}
     expected = [e.source.name in nodes and e.target.name in nodes for e in wiring.edges]
     assert inside.tolist() == expected
-    chosen = screened.Selection(wiring, 2, 3)(scores)
+    chosen = screened.Selection(wiring, 2, 3)(scores.mean(0))
     assert {wiring.edges[i].name for i in np.flatnonzero(chosen)} == {
         "input->L0H1<v>",
         "L0H1->L1H0<k>",
         "L1H0->logits",
     }
-    assert not screened.Selection(wiring, 2, 2)(scores).any()  # two edges make no path
+    assert not screened.Selection(wiring, 2, 2)(scores.mean(0)).any()  # two edges make no path
 
 
 def test_paths_are_those_that_networkx_finds():

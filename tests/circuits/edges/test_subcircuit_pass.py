@@ -1,10 +1,13 @@
 """Circuits alone, computed node by node, against the pass that cuts every other edge."""
 
+import networkx as nx
+import numpy as np
 import pytest
 import torch
 
 from interp_toolkit.circuits.edges.passes.edge_ablation import SubcircuitPass
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.wiring import Node
 from interp_toolkit.models.running.forward import run
 
 KINDS = ("own", "own-rotary", "own-bare", "hooked-parallel", "llama", "neox", "alibi", "bloom")
@@ -29,6 +32,38 @@ def test_kept_edges_are_all_others_cut(zoo, tokens, kind, of, share):
     cut = [e for e, keep in zip(edges, drawn.tolist(), strict=True) if not keep]
     alone = SubcircuitPass(engine, whole.trace.writes[0], reference).logits(kept)
     torch.testing.assert_close(alone, engine.logits(whole, reference, cut), atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+def test_edges_behind_no_input_change_nothing_where_values_are_of_a_pass(zoo, tokens, kind, share):
+    engine = PatchedModel(zoo(kind))
+    reference = _references(engine, tokens)["rows"]  # of the same prompts in another order
+    whole = engine.whole(tokens)
+    edges = engine.wiring.edges
+    drawn = torch.rand(len(edges), generator=torch.Generator().manual_seed(8)) < share
+    kept = [e for e, keep in zip(edges, drawn.tolist(), strict=True) if keep]
+    cut = [e for e, keep in zip(edges, drawn.tolist(), strict=True) if not keep]
+    passes = SubcircuitPass(engine, whole.trace.writes[0], reference, of_a_pass=True)
+    expected = engine.logits(whole, reference, cut)
+    torch.testing.assert_close(passes.logits(kept), expected, atol=2e-5, rtol=1e-5)
+    passes.remember(kept[1::2])
+    torch.testing.assert_close(passes.logits(kept), expected, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["own", "hooked-parallel"])
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.6])
+def test_edges_on_paths_by_a_search_of_the_graph(zoo, kind, share):
+    wiring = PatchedModel(zoo(kind)).wiring
+    drawn = np.random.default_rng(4).random(len(wiring.edges)) < share
+    some = [e for e, inside in zip(wiring.edges, drawn.tolist(), strict=True) if inside]
+    graph = nx.DiGraph([(e.source, e.target) for e in some])
+    graph.add_nodes_from([Node("input"), Node("logits")])
+    begun = nx.descendants(graph, Node("input")) | {Node("input")}
+    ended = nx.ancestors(graph, Node("logits")) | {Node("logits")}
+    assert wiring.masked(wiring.to_logits(drawn)) == [e for e in some if e.target in ended]
+    on_paths = [e for e in some if e.source in begun and e.target in ended]
+    assert wiring.masked(wiring.on_paths(drawn)) == on_paths
 
 
 @pytest.mark.parametrize("kind", KINDS)

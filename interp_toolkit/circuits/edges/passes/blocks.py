@@ -27,6 +27,7 @@ from interp_toolkit.models.weights.parts import (
     MLPWeights,
     NormWeights,
     OutputWeights,
+    affine,
     converted,
     mixed,
     neurons,
@@ -39,6 +40,8 @@ from interp_toolkit.models.weights.view import ModelWeights, weights
 
 #: keys and values of every query head at earlier positions
 KeysAndValues = tuple[Float[Tensor, "row pos head d_head"], Float[Tensor, "row pos head d_value"]]
+#: channel (0: query, 1: key, 2: value), head, and the number of the input that it reads
+ReaderInput = tuple[int, int, int]
 MOST_AT_ONCE = 2**24  # numbers of a residual stream for which gradients are pulled back at once
 
 
@@ -52,7 +55,7 @@ class Change:
         delta: the change of each reader's input.
     """
 
-    readers: Int[Tensor, " n"]
+    readers: Sequence[int]
     delta: Float[Tensor, "n row pos d_model"]
 
 
@@ -64,9 +67,9 @@ class _Heads(Protocol):
         ...
 
     def project(
-        self, channel: int, x: Float[Tensor, "n row pos d_model"], heads: list[int]
-    ) -> Float[Tensor, "row pos n d_head"]:
-        """Queries (channel 0), keys (1) or values (2) of some heads, each from its own input."""
+        self, inputs: Float[Tensor, "n row pos d_model"], readers: Sequence[ReaderInput]
+    ) -> list[Float[Tensor, "row pos d_head"]]:
+        """Queries, keys or values of some heads, each from one of the inputs."""
         ...
 
     def z(
@@ -87,36 +90,78 @@ class _Heads(Protocol):
 
 
 class _WeightHeads:
-    """Attention from the weights, at positions behind those of keys and values already made."""
+    """Attention from the weights, at positions behind those of keys and values already made.
 
-    def __init__(self, w: LayerWeights, before: KeysAndValues | None = None):
-        self.w, self.before = w, before
+    Query heads that share keys and values have them computed once.
+    """
+
+    def __init__(self, w: LayerWeights):
+        self.w = w
+        self.before: KeysAndValues | None = None  # the keys `placed`
+        self._alike = [_alike(W, b) for W, b in w.projections]
+        self._once = [
+            (_flat(W[::n]), b[::n]) for (W, b), n in zip(w.projections, self._alike, strict=True)
+        ]
+
+    def behind(self, k: Tensor, v: Tensor) -> _WeightHeads:
+        """The same heads at the positions behind these keys and values."""
+        return self._with((self.w.placed(k, self.w.k_norm, k.shape[1]), v))
+
+    def at(self, rows: slice) -> _WeightHeads:
+        """The same heads for some of the rows of what `behind` was given."""
+        return self._with(self.before and (self.before[0][rows], self.before[1][rows]))
+
+    def _with(self, before: KeysAndValues | None) -> _WeightHeads:
+        later = copy.copy(self)
+        later.before = before
+        return later
 
     def projected(self, x: Stream) -> Projected:
         x = self.w.norm(x)
-        q, k, v = (projected(x, W, b) for W, b in self.w.projections)
+        made = (projected(x, W, b) for W, b in self._once)
+        q, k, v = (
+            part if n == 1 else part.repeat_interleave(n, 2)
+            for part, n in zip(made, self._alike, strict=True)
+        )
         return q, k, v
 
-    def project(self, channel: int, x: Tensor, heads: list[int]) -> Tensor:
-        W, b = self.w.projections[channel]
-        return torch.einsum("nbpm,nmd->bpnd", self.w.norm(x), W[heads]) + b[heads]
+    def project(self, inputs: Tensor, readers: Sequence[ReaderInput]) -> list[Tensor]:
+        x, made = self.w.norm(inputs), dict[ReaderInput, Tensor]()
+        parts = []
+        for channel, head, number in readers:
+            first = head - head % self._alike[channel]
+            if (part := made.get((channel, first, number))) is None:
+                W, b = self.w.projections[channel]
+                part = made[channel, first, number] = affine(x[number], W[first], b[first])
+            parts.append(part)
+        return parts
 
     def z(self, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None) -> Tensor:
+        n_before = 0 if self.before is None else self.before[0].shape[1]
+        n_pos = n_before + k.shape[1]
+        q, k = self.w.placed(q, self.w.q_norm, n_pos), self.w.placed(k, self.w.k_norm, n_pos)
         if self.before is not None:
             earlier = (part if heads is None else part[:, :, heads] for part in self.before)
             k, v = (torch.cat([a, b], 1) for a, b in zip(earlier, (k, v), strict=True))
-        return mixed(self.w.pattern(self.w.scores(q, k, heads), heads), v)
+        return mixed(self.w.pattern(self.w.scores_of(q, k, heads), heads), v)
 
     def pattern(self, parts: Sequence[Tensor], head: int) -> Tensor:
         q, k, _ = parts
         return self.w.pattern(self.w.scores(q, k, [head]), [head])[:, 0]
 
     def pulled_back(self, x: Stream, gradients: Sequence[Tensor]) -> Tensor:
-        behind = [
-            torch.einsum("bphd,hmd->hbpm", gradient, W)
-            for gradient, (W, _) in zip(gradients, self.w.projections, strict=True)
-        ]
-        return _through(self.w.norm, x, torch.cat(behind))
+        norm, parts = self.w.norm, []
+        unit = NormWeights(norm.kind, eps=norm.eps)(x)
+        for gradient, (W, _) in zip(gradients, self.w.projections, strict=True):
+            W = W if norm.w is None else W * norm.w[:, None]
+            W = W - W.mean(1, keepdim=True) if norm.kind == "LN" else W
+            gradient = gradient / norm.scale(x)[..., None, None]
+            back = torch.einsum("bphd,hmd->hbpm", gradient, W)
+            if norm.kind is not None:
+                along = (gradient * projected(unit, W)).sum(-1) / x.shape[-1]
+                back.addcmul_(along.movedim(-1, 0)[..., None], unit, value=-1)
+            parts.append(back)
+        return torch.cat(parts)
 
 
 class _ModuleHeads:
@@ -129,9 +174,9 @@ class _ModuleHeads:
         q, k, v = (at_least_single(part) for part in self._attention.projected(x))
         return q, k, v
 
-    def project(self, channel: int, x: Tensor, heads: list[int]) -> Tensor:
-        every = self.projected(x.flatten(0, 1))[channel].chunk(len(x))
-        return torch.stack([part[:, :, head] for part, head in zip(every, heads, strict=True)], 2)
+    def project(self, inputs: Tensor, readers: Sequence[ReaderInput]) -> list[Tensor]:
+        every = [part.chunk(len(inputs)) for part in self.projected(inputs.flatten(0, 1))]
+        return [every[channel][number][:, :, head] for channel, head, number in readers]
 
     def z(self, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None) -> Tensor:
         if heads is None:
@@ -156,7 +201,8 @@ class _ModuleHeads:
             for some in torch.split(torch.arange(self._n_heads), at_once):
                 with torch.enable_grad():
                     copies = x.detach().expand(len(some), *x.shape).clone().requires_grad_()
-                    read = self.project(channel, copies, some.tolist())
+                    each = [(channel, head, i) for i, head in enumerate(some.tolist())]
+                    read = torch.stack(self.project(copies, each), 2)
                     parts.append(torch.autograd.grad(read, copies, gradient[:, :, some])[0])
         return torch.cat(parts)
 
@@ -225,7 +271,7 @@ class Blocks:
         """The same nodes at the positions behind those of these keys and values, by layer."""
         later = copy.copy(self)
         later._heads = {
-            layer: _WeightHeads(heads.w, before[layer])
+            layer: heads.behind(*before[layer])
             for layer, heads in self._heads.items()
             if isinstance(heads, _WeightHeads)
         }
@@ -233,12 +279,13 @@ class Blocks:
 
     def at(self, rows: slice) -> Blocks:
         """The same nodes for some of the rows of what `behind` was given."""
-        earlier = {
-            layer: heads.before
+        some = copy.copy(self)
+        some._heads = {
+            layer: heads.at(rows)
             for layer, heads in self._heads.items()
-            if isinstance(heads, _WeightHeads) and heads.before is not None
+            if isinstance(heads, _WeightHeads)
         }
-        return self.behind({layer: (k[rows], v[rows]) for layer, (k, v) in earlier.items()})
+        return some
 
     def among(self, tokens: Int[Tensor, " token"]) -> Blocks | None:
         """The same nodes with the logits of these tokens alone; None where modules make logits."""
@@ -310,14 +357,14 @@ class Blocks:
         return self._heads[layer].projected(x)
 
     def project(
-        self, layer: int, channel: int, x: Float[Tensor, "n row pos d_model"], heads: list[int]
-    ) -> Float[Tensor, "row pos n d_head"]:
-        """Queries (channel 0), keys (1) or values (2) of some heads, each from its own input."""
-        return self._heads[layer].project(channel, x, heads)
+        self, layer: int, inputs: Float[Tensor, "n row pos d_model"], readers: Sequence[ReaderInput]
+    ) -> list[Float[Tensor, "row pos d_head"]]:
+        """Queries, keys or values of some heads, each from one of the inputs."""
+        return self._heads[layer].project(inputs, readers)
 
     def heads(
         self, layer: int, x: Stream, plain: Projected, change: Change | None, *, apart: bool
-    ) -> list[Stream]:
+    ) -> Float[Tensor, "node row pos d_model"]:
         """The output of each head, before what the layer does with their sum.
 
         Args:
@@ -329,9 +376,9 @@ class Blocks:
         """
         q, k, v = plain if change is None else self._altered(layer, x, plain, change)
         if apart:
-            return list(self.attend(layer, q, k, v).unbind(0))
+            return self.attend(layer, q, k, v)
         z = self._heads[layer].z(q, k, v, None)
-        return [z.flatten(-2) @ self._out[layer].W_O.flatten(0, 1)]
+        return (z.flatten(-2) @ self._out[layer].W_O.flatten(0, 1))[None]
 
     def attend(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None = None
@@ -339,7 +386,9 @@ class Blocks:
         """Outputs of the given heads from their queries, keys and values (None: all heads)."""
         z, W_O = self._heads[layer].z(q, k, v, heads), self._out[layer].W_O
         W_O = W_O if heads is None else W_O[heads]
-        return torch.stack([z[:, :, i] @ W for i, W in enumerate(W_O)])
+        return torch.bmm(z.flatten(0, 1).transpose(0, 1), W_O).reshape(
+            -1, *z.shape[:2], W_O.shape[2]
+        )
 
     def pattern(
         self, layer: int, parts: Sequence[Tensor], head: int
@@ -360,14 +409,14 @@ class Blocks:
 
     def _altered(self, layer: int, x: Stream, plain: Projected, change: Change) -> Projected:
         """The projections, with those of the changed readers made again."""
-        altered, n = [], self.wiring.n_heads
-        for c, out in enumerate(plain):
-            here = (change.readers >= c * n) & (change.readers < (c + 1) * n)
-            if bool(here.any()):
-                heads = change.readers[here] - c * n
-                again = self.project(layer, c, x + change.delta[here], heads.tolist())
-                out = out.index_copy(2, heads, again)
-            altered.append(out)
+        n = self.wiring.n_heads
+        readers = [(*divmod(reader, n), i) for i, reader in enumerate(change.readers)]
+        again = self.project(layer, x + change.delta, readers)
+        altered = [
+            out.clone() if any(of[0] == c for of in readers) else out for c, out in enumerate(plain)
+        ]
+        for (channel, head, _), part in zip(readers, again, strict=True):
+            altered[channel][:, :, head] = part
         q, k, v = altered
         return q, k, v
 
@@ -380,7 +429,7 @@ class Blocks:
         w = self._mlps.get(stage.layer)
         if w is None:
             return at_least_single(self._layers.mlp(stage.layer, x))
-        return w.post_norm(neurons(w, w.norm(x)) @ w.W_out + w.b_out)
+        return w.post_norm(affine(neurons(w, w.norm(x)), w.W_out, w.b_out))
 
     def largest_logit(self, x: Stream) -> float:
         """An upper bound of the size of any logit, without biases and before cancellation."""
@@ -395,6 +444,24 @@ class Blocks:
             return at_least_single(self._layers.logits(x))
         w = self._unembed
         return soft_capped(w.norm(x) @ w.W_U + w.b_U, w.cap)
+
+
+def _alike(W: Float[Tensor, "head d_model d_head"], b: Float[Tensor, "head d_head"]) -> int:
+    """How many heads in a row have the same weights, everywhere."""
+    n_heads = len(W)
+    for n in range(n_heads, 1, -1):
+        if n_heads % n == 0 and all(
+            torch.equal(of.reshape(-1, n, *of.shape[1:])[:, i], of[::n])
+            for of in (b, W)
+            for i in range(1, n)
+        ):
+            return n
+    return 1
+
+
+def _flat(W: Float[Tensor, "head d_model d_head"]) -> Float[Tensor, "head d_model d_head"]:
+    """The same weights, in memory as one matrix [d_model, head times d_head] or its transpose."""
+    return W.transpose(0, 1).flatten(1).reshape(W.shape[1], len(W), -1).transpose(0, 1)
 
 
 class _NotAddedError(InputError):
@@ -415,8 +482,10 @@ def _layer(view: ModelWeights, layer: int) -> LayerWeights | None:
         w: LayerWeights = _wide(view.layer(layer))
     except InputError:
         return None
-    # a norm over all heads, a gate that is no weight, a latent that all heads read
-    return None if w.joint or w.gated or w.kv_latent is not None else w
+    # a norm over all heads; a gate that is no weight; a latent that all heads read
+    if w.joint or w.gated or w.kv_latent is not None:
+        return None
+    return w if w.rotary is None else replace(w, rotary=w.rotary.cached())
 
 
 @dataclass(frozen=True, eq=False)
@@ -434,15 +503,6 @@ def _unembedding(view: ModelWeights) -> _Unembedding | None:
         return _Unembedding(_wide(view.final_norm), W_U, b_U, view.logit_soft_cap)
     except InputError:
         return None
-
-
-def _through(norm: NormWeights, x: Stream, behind: Tensor) -> Tensor:
-    """The gradient before a norm, from the gradient after it."""
-    if norm.kind is None:
-        return behind
-    pull = torch.func.vjp(norm, x)[1]
-    in_front: Tensor = torch.vmap(lambda gradient: pull(gradient)[0])(behind)
-    return in_front
 
 
 def _wide(parts: Any) -> Any:

@@ -23,18 +23,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from interp_toolkit.circuits.edges.passes.ablation_value import AblationValue, Kind, kinds_for
 from interp_toolkit.circuits.edges.passes.attribution import STEPS, attribute
+from interp_toolkit.circuits.edges.passes.blocks import ReaderInput
 from interp_toolkit.circuits.edges.passes.patched_pass import (
     Pass,
     PatchedModel,
     Reference,
     at_positions,
 )
-from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Stage
+from interp_toolkit.circuits.edges.wiring import Edge, Node, Stage
 from interp_toolkit.circuits.metrics.metrics import Metric
 from interp_toolkit.circuits.metrics.prompts import Prompts
 from interp_toolkit.errors import InputError
@@ -43,8 +45,78 @@ from interp_toolkit.models.running.memory import format_size, rows_that_fit
 from interp_toolkit.models.running.stages import Store, not_stored
 
 Stream = Float[Tensor, "row pos d_model"]
-#: the sources of the kept edges into each reader, in order, since sums of floats depend on it
-Inputs = dict[tuple[Node, str | None], tuple[int, ...]]
+DENSE = 0.1  # of the terms: from here on sums are a product of matrices
+#: edges of a circuit among all, or among those into one reader
+Inside = Bool[np.ndarray, " edge"]
+#: the same of a stage
+StageEdges = Bool[np.ndarray, "channel node source"]
+
+
+class _Changes:
+    """The changes of nodes' outputs, and sums of them.
+
+    Args:
+        rows: memory, a row for each node.
+    """
+
+    def __init__(self, rows: Float[Tensor, "node row pos d_model"]):
+        self._rows, self._row_of = rows, dict[int, int]()
+        self._sum: Stream | None = None
+        self._summed: frozenset[int] = frozenset()
+
+    def __contains__(self, writer: int) -> bool:
+        return writer in self._row_of
+
+    def __getitem__(self, writer: int) -> Stream:
+        return self._rows[self._row_of[writer]]
+
+    def keep(self, writer: int, write: Stream, reference: Tensor) -> None:
+        """The change from the ablation value, of a writer that has none yet."""
+        torch.sub(
+            write, reference, out=self._rows[self._row_of.setdefault(writer, len(self._row_of))]
+        )
+
+    def of(self, writers: Sequence[int], rows: Float[Tensor, "node row pos d_model"]) -> _Changes:
+        """A copy for some writers, in other memory."""
+        some = _Changes(rows)
+        some._row_of = {writer: i for i, writer in enumerate(writers)}
+        at = torch.tensor([self._row_of[writer] for writer in writers], dtype=torch.long)
+        torch.index_select(self._rows, 0, at.to(rows.device), out=rows[: len(at)])
+        return some
+
+    def sums(
+        self, read: Float[Tensor, "*row pos d_model"], edges: Bool[np.ndarray, "reader source"]
+    ) -> Float[Tensor, "reader row pos d_model"]:
+        """What readers read, and the sum over each one's sources."""
+        readers, sources = edges.nonzero()
+        if len(edges) == 1:
+            return (read + self._going_on(sources.tolist()))[None]
+        at, n = np.array([self._row_of[i] for i in sources.tolist()], dtype=int), len(self._row_of)
+        rows = self._rows.flatten(1)[:n]
+        if len(at) > DENSE * len(edges) * n:
+            of_each = np.zeros((len(edges), n))
+            of_each[readers, at] = 1
+            total = torch.from_numpy(of_each).to(rows) @ rows
+        else:
+            begins = torch.from_numpy(np.searchsorted(readers, np.arange(len(edges))))
+            at_rows, begins = torch.from_numpy(at).to(rows.device), begins.to(rows.device)
+            total = functional.embedding_bag(at_rows, rows, begins, mode="sum")
+        return total.reshape(len(edges), *self._rows.shape[1:]).add_(read)
+
+    def _going_on(self, sources: list[int]) -> Stream:
+        """The sum over these, to be read before the next; the last is added to if it is a part."""
+        if not sources:
+            return self._rows.new_zeros(self._rows.shape[1:])
+        if len(self._summed) < 2 or not self._summed.issubset(sources):
+            first, *more = sources
+            total = self[first].clone()
+        else:
+            assert self._sum is not None
+            total, more = self._sum, [i for i in sources if i not in self._summed]
+        for i in more:
+            total += self[i]
+        self._sum, self._summed = total, frozenset(sources)
+        return total
 
 
 class SubcircuitPass:
@@ -55,6 +127,8 @@ class SubcircuitPass:
         embedded: the output of the input node on these prompts.
         reference: the ablation values.
         positions: the positions whose logits are computed; None: all.
+        of_a_pass: whether the reference is a pass of the model. A node that no kept edges join to
+            the input then writes its ablation value, and is not computed.
     """
 
     def __init__(
@@ -63,109 +137,126 @@ class SubcircuitPass:
         embedded: Stream,
         reference: Reference,
         positions: Int[Tensor, "row position"] | None = None,
+        *,
+        of_a_pass: bool = False,
     ):
         self._engine, self._blocks, self._wiring = engine, engine.blocks, engine.wiring
         self._embedded, self._reference, self._positions = embedded, reference, positions
+        self._of_a_pass = of_a_pass
         self._reads = self._reference_reads()
         self._projected: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
-        self._base: tuple[frozenset[Edge], dict[int, Stream]] = frozenset(), {}
+        self._normed = np.isin(np.arange(len(self._wiring.writers)), list(engine.normed))
+        self._memory = embedded.new_empty(0, *embedded.shape)
+        self._base = self._wiring.mask(()), _Changes(self._memory)
 
     @torch.no_grad()
     def remember(self, edges: Collection[Edge]) -> None:
         """Cache the outputs of a circuit's nodes, for circuits that differ from it late."""
-        changes: dict[int, Stream] = {}
-        self._run(edges, changes, 0)
-        self._base = frozenset(edges), changes
+        inside = self._with_effect(edges)
+        changes = _Changes(self._rows(inside))
+        self._memory = self._embedded.new_empty(
+            0, *self._embedded.shape
+        )  # other circuits have their own
+        self._run(inside, changes, 0)
+        self._base = inside, changes
 
     @torch.no_grad()
     def logits(self, edges: Collection[Edge]) -> Float[Tensor, "row position d_vocab"]:
         """The logits with every edge but these ablated."""
-        base, cached = self._base
-        different = base.symmetric_difference(edges)
-        stages = [self._wiring.stage_of(edge) for edge in different]
-        index = self._wiring.index
-        missing = {edge.source for edge in different if index[edge.source] not in cached}
-        stages += [0 if node.kind == "input" else self._wiring.stage_at(node) for node in missing]
+        wiring, inside, (base, cached) = self._wiring, self._with_effect(edges), self._base
+        different = np.flatnonzero(inside != base)
+        stages = [wiring.stage_of(wiring.edges[different[0]])] if len(different) else []
+        needed = np.flatnonzero(wiring.read(inside)).tolist()
+        nodes = [wiring.writers[i] for i in needed if i not in cached]
+        stages += [0 if node.kind == "input" else wiring.stage_at(node) for node in nodes]
         first = min(stages, default=len(self._reads) - 1)
-        written = self._wiring.written_before(first)
-        return self._run(edges, {i: c for i, c in cached.items() if i < written}, first)
+        written = wiring.written_before(first)
+        before = [i for i in needed if i < written and i in cached]
+        return self._run(inside, cached.of(before, self._rows(inside)), first)
+
+    def _rows(self, inside: Inside) -> Float[Tensor, "node row pos d_model"]:
+        """Memory for the changes of a circuit, used again for the next."""
+        n = int(self._wiring.read(inside).sum())
+        if len(self._memory) < n:
+            self._memory = self._embedded.new_empty(n, *self._embedded.shape)
+        return self._memory
+
+    def _with_effect(self, edges: Collection[Edge]) -> Inside:
+        """The edges without those that cannot change the logits."""
+        inside = self._wiring.mask(edges)
+        wiring = self._wiring
+        return wiring.on_paths(inside) if self._of_a_pass else wiring.to_logits(inside)
 
     def _run(
-        self, edges: Collection[Edge], changes: dict[int, Stream], first: int
+        self, inside: Inside, changes: _Changes, first: int
     ) -> Float[Tensor, "row position d_vocab"]:
         """The logits, computed from a stage on; adds the nodes' changed outputs to `changes`."""
-        into: dict[tuple[Node, str | None], list[int]] = {}
-        for edge in edges:
-            sources = into.setdefault((edge.target, edge.channel), [])
-            sources.append(self._wiring.index[edge.source])
-        inputs: Inputs = {reader: tuple(sorted(sources)) for reader, sources in into.items()}
-        needed = {edge.source for edge in edges}
-        if Node("input") in needed and 0 not in changes:
-            changes[0] = self._embedded - self._reference[0]
-        for stage, read in list(zip(self._wiring.stages, self._reads, strict=True))[first:]:
+        needed = self._wiring.read(inside)
+        if needed[0] and 0 not in changes:
+            changes.keep(0, self._embedded, self._reference[0])
+        for stage, read, begin, edges in list(
+            zip(
+                self._wiring.stages,
+                self._reads,
+                self._wiring.first_writers,
+                self._wiring.by_stage(inside),
+                strict=True,
+            )
+        )[first:]:
             if stage.kind == "logits":
-                return self._unembedded(read, inputs, changes)
-            writers = [node for node in self._wiring.nodes(stage) if node in needed]
-            if not writers:
+                x = self._inputs(read, edges[0], changes)[0]
+                return self._blocks.unembed(at_positions(x, self._positions))
+            nodes = np.flatnonzero(needed[begin : begin + edges.shape[1]]).tolist()
+            if not nodes:
                 continue
-            for node, write in zip(
-                writers, self._writes(stage, read, writers, inputs, changes), strict=True
-            ):
-                i = self._wiring.index[node]
-                changes[i] = write - self._reference[i]
+            if stage.kind == "attention":
+                writes = self._attended(stage, read, nodes, edges, changes)
+            else:
+                x = self._inputs(read, edges[0], changes)[0]
+                writes = self._blocks.node(stage, x, None)[None]
+            for node, write in zip(nodes, writes, strict=True):
+                changes.keep(begin + node, write, self._reference[begin + node])
         raise AssertionError("the last stage is the logits")
 
-    def _writes(
-        self,
-        stage: Stage,
-        read: Tensor,
-        writers: list[Node],
-        inputs: Inputs,
-        changes: dict[int, Stream],
-    ) -> list[Stream]:
-        """The outputs of these nodes of a stage."""
-        if stage.kind != "attention":
-            x = self._read(read, inputs.get((writers[0], None), ()), changes)
-            return [self._blocks.node(stage, x.expand_as(self._embedded), None)]
-        heads = [int(node.head or 0) for node in writers]
+    def _attended(
+        self, stage: Stage, read: Tensor, heads: list[int], edges: StageEdges, changes: _Changes
+    ) -> Float[Tensor, "head row pos d_model"]:
+        """The outputs of these heads of a layer."""
         plain = self._reference_projections(stage.layer, read)
-        writes, reads = [], dict[tuple[int, ...], Tensor]()  # readers often have equal sources
-        for c, channel in enumerate(CHANNELS):
-            own = [inputs.get((node, channel), ()) for node in writers]
-            out = plain[c][:, :, heads]
-            here = [i for i, sources in enumerate(own) if sources]
-            if here:
-                for sources in {own[i] for i in here} - reads.keys():
-                    reads[sources] = self._read(read, sources, changes)
-                x = torch.stack([reads[own[i]] for i in here])
-                projected = self._blocks.project(stage.layer, c, x, [heads[i] for i in here])
-                out = out.expand(len(self._embedded), -1, -1, -1)
-                out = out.index_copy(2, torch.tensor(here, device=out.device), projected)
-            writes.append(out.expand(len(self._embedded), -1, -1, -1))
-        q, k, v = writes
-        return list(self._blocks.attend(stage.layer, q, k, v, heads).unbind(0))
+        parts = [part[:, :, heads] for part in plain]
+        numbers: dict[bytes, int] = {}  # of different inputs: readers often have equal sources
+        sources, readers, columns = list[np.ndarray](), list[ReaderInput](), list[tuple[int, int]]()
+        for channel in range(len(parts)):
+            for column, head in enumerate(heads):
+                own = edges[channel, head]
+                if not own.any():
+                    continue
+                number = numbers.setdefault(own.tobytes(), len(sources))
+                if number == len(sources):
+                    sources.append(own)
+                readers.append((channel, head, number))
+                columns.append((channel, column))
+        if sources:
+            x = self._inputs(read, np.stack(sources), changes)
+            parts = [part.expand(len(x[0]), -1, -1, -1).contiguous() for part in parts]
+            of_heads = self._blocks.project(stage.layer, x, readers)
+            for (channel, column), part in zip(columns, of_heads, strict=True):
+                parts[channel][:, :, column] = part
+        q, k, v = (part.expand(len(self._embedded), -1, -1, -1) for part in parts)
+        return self._blocks.attend(stage.layer, q, k, v, heads)
 
-    def _unembedded(self, read: Tensor, inputs: Inputs, changes: dict[int, Stream]) -> Tensor:
-        x = self._read(read, inputs.get((Node("logits"), None), ()), changes)
-        x = x.expand_as(self._embedded)
-        return self._blocks.unembed(at_positions(x, self._positions))
-
-    def _read(
-        self, read: Tensor, sources: Sequence[int], changes: dict[int, Stream]
-    ) -> Float[Tensor, "*row pos d_model"]:
-        """A reader's input: the reference values, and the changes of its included sources."""
-        if not sources:
-            return read
-        normed = [source for source in sources if source in self._engine.normed]
-        plain = [source for source in sources if source not in self._engine.normed]
-        total = read + changes[plain[0]] if plain else read
-        for source in plain[1:]:
-            total += changes[source]
-        if not normed:
-            return total
-        other = {i: self._reference[i] + changes[i] for i in normed}
-        every = torch.ones(1, len(normed), dtype=torch.bool)
-        return total + self._engine.changes(self._reference, other, normed, every)[0]
+    def _inputs(
+        self, read: Tensor, edges: Bool[np.ndarray, "reader source"], changes: _Changes
+    ) -> Float[Tensor, "reader row pos d_model"]:
+        """Readers' inputs: the reference values, and the changes of their included sources."""
+        normed = edges & self._normed[: edges.shape[1]]
+        x = changes.sums(read, edges & ~normed)
+        for number in np.flatnonzero(normed.any(1)).tolist():
+            sources: list[int] = np.flatnonzero(normed[number]).tolist()
+            other = {i: self._reference[i] + changes[i] for i in sources}
+            every = torch.ones(1, len(sources), dtype=torch.bool)
+            x[number] += self._engine.changes(self._reference, other, sources, every)[0]
+        return x
 
     def _reference_projections(self, layer: int, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if layer not in self._projected:
@@ -184,7 +275,7 @@ class SubcircuitPass:
                 begin = len(written)
                 end = begin + len(self._wiring.nodes(stage))
                 written.extend(self._reference[begin:end])
-                total = total + self._engine.added(stage, written[begin:end])
+                total = total + self._engine.added(stage, torch.stack(written[begin:end]))
         return reads
 
 
@@ -200,6 +291,7 @@ class _Part:
     engine: PatchedModel
     positions: Int[Tensor, "row position"] | None
     reference: Reference
+    of_a_pass: bool
 
     @cached_property
     def whole(self) -> Pass:
@@ -210,7 +302,9 @@ class _Part:
     def alone(self) -> SubcircuitPass:
         """Passes of circuits alone."""
         start = self.engine.embedded(self.tokens)
-        return SubcircuitPass(self.engine, start, self.reference, self.positions)
+        return SubcircuitPass(
+            self.engine, start, self.reference, self.positions, of_a_pass=self.of_a_pass
+        )
 
 
 class EdgeAblation:
@@ -303,7 +397,9 @@ class EdgeAblation:
     def intact(self) -> Float[np.ndarray, " row"]:
         """The metric of each row in the whole model."""
         if self._intact is None:
-            self._intact = self._each([()], lambda part, _: part.whole.logits, "intact")[:, 0]
+            self._intact = self._each(1, lambda part, _: part.whole.logits, "intact", lambda: [()])[
+                :, 0
+            ]
         return self._intact.copy()
 
     def values(
@@ -316,7 +412,13 @@ class EdgeAblation:
         def of(part: _Part, i: int) -> Tensor:
             return part.engine.logits(part.whole, part.reference, edge_sets[i], part.positions)
 
-        return self._each([_names(s) for s in edge_sets], of, "ablating edges", progress)
+        return self._each(
+            len(edge_sets),
+            of,
+            "ablating edges",
+            lambda: [_names(edges) for edges in edge_sets],
+            progress,
+        )
 
     def alone(
         self,
@@ -334,7 +436,13 @@ class EdgeAblation:
                 part.alone.remember(near)
             return part.alone.logits(circuits[i])
 
-        return self._each([_names(c) for c in circuits], of, "circuits alone", progress)
+        return self._each(
+            len(circuits),
+            of,
+            "circuits alone",
+            lambda: [_names(edges) for edges in circuits],
+            progress,
+        )
 
     def without(
         self,
@@ -346,7 +454,9 @@ class EdgeAblation:
         def of(part: _Part, i: int) -> Tensor:
             return part.engine.without(part.whole, part.reference, nodes[i], part.positions)
 
-        return self._each([node.name for node in nodes], of, "ablating nodes", progress)
+        return self._each(
+            len(nodes), of, "ablating nodes", lambda: [node.name for node in nodes], progress
+        )
 
     def attributions(
         self, steps: int = STEPS, progress: Callable[[str], None] = lambda step: None
@@ -385,15 +495,17 @@ class EdgeAblation:
 
     def _each(
         self,
-        ablated: Sequence[Any],
+        n: int,
         logits: Callable[[_Part, int], Tensor],
         what: str,
+        names: Callable[[], Sequence[Any]],
         progress: Callable[[str], None] = lambda step: None,
     ) -> Float[np.ndarray, "row set"]:
-        """The metric of each row and set; `ablated`: the sets in names, as JSON data."""
-        return self._store(
-            self._name(what, ablated), lambda: self._passes(len(ablated), logits, what, progress)
-        )
+        """The metric of each row and set; `names`: the sets as JSON data, where they are stored."""
+        if self._store is not_stored:
+            return self._passes(n, logits, what, progress)
+        name = self._name(what, names())
+        return self._store(name, lambda: self._passes(n, logits, what, progress))
 
     def _passes(
         self,
@@ -430,7 +542,10 @@ class EdgeAblation:
         if positions is not None:
             positions = positions - self._begin
         tokens = self._prompts.tokens[rows]
-        return _Part(rows, tokens, engine, positions, self.ablation_value(rows, engine))
+        values = self.ablation_value
+        return _Part(
+            rows, tokens, engine, positions, values(rows, engine), values.kind == "corrupted"
+        )
 
     def _behind(self, batch: slice) -> PatchedModel:
         """The engine for some prompts; that for all is cached if they fit at once."""

@@ -248,7 +248,7 @@ class PatchedModel:
                     at_positions(read + change.delta[0] if change else read, positions)
                 )
             if stage.kind != "attention":
-                writes = [self.blocks.node(stage, read, change)]
+                writes = self.blocks.node(stage, read, change)[None]
             else:
                 plain = None if trace is None else trace.projected.get(stage.layer)
                 plain = self.blocks.projected(stage.layer, read) if plain is None else plain
@@ -258,13 +258,13 @@ class PatchedModel:
                     projected[stage.layer] = plain
                 writes = self.blocks.heads(stage.layer, read, plain, change, apart=i < last)
             if trace is not None:
-                trace.writes.extend(writes)
+                trace.writes.extend(writes.unbind(0))
             total = total + self.added(stage, writes)
         raise AssertionError("the last stage is the logits")
 
-    def added(self, stage: Stage, writes: Sequence[Tensor]) -> Tensor:
+    def added(self, stage: Stage, writes: Float[Tensor, "node *row pos d_model"]) -> Tensor:
         """What a stage adds to the residual stream, from the outputs of its nodes."""
-        summed = writes[0] if len(writes) == 1 else torch.stack(list(writes)).sum(0)
+        summed = writes[0] if len(writes) == 1 else writes.sum(0)
         return self.blocks.added(stage.layer, summed) if stage.kind == "attention" else summed
 
     def _change(self, trace: Trace, edges: Collection[Edge], reference: SomeReferences) -> Change:
@@ -276,7 +276,7 @@ class PatchedModel:
         ablated = torch.zeros(len(readers), len(used), dtype=torch.bool)
         ablated[[row[s] for s in slots], [column[s] for s in sources]] = True
         delta = self.changes(trace.writes, reference, used, ablated)
-        return Change(torch.tensor(readers, device=delta.device), delta)
+        return Change(readers, delta)
 
     def changes(
         self,
@@ -298,8 +298,9 @@ class PatchedModel:
         plain = [i for i, layer in enumerate(layers) if layer is None]
         total = own[0].new_zeros(())
         if plain:
-            moved = torch.stack([other[sources[i]] - own[sources[i]] for i in plain])
-            total = torch.einsum("nu,ubpm->nbpm", weights[:, plain].to(moved), moved)
+            total = torch.stack([other[sources[i]] - own[sources[i]] for i in plain])
+            if not replaced[:, plain].equal(torch.eye(len(plain), dtype=torch.bool)):
+                total = torch.einsum("nu,ubpm->nbpm", weights[:, plain].to(total), total)
         for layer in sorted({layer for layer in layers if layer is not None}):
             here = [i for i, of in enumerate(layers) if of == layer]
             moved = torch.stack([other[sources[i]] - own[sources[i]] for i in here])

@@ -174,7 +174,9 @@ class _PathPatching:
         for i in self._of:
             read = x + engine.changes(writes, others, [i], alone)
             parts = list(own)
-            parts[self._channel] = engine.blocks.project(layer, self._channel, read, [head])
+            parts[self._channel] = torch.stack(
+                engine.blocks.project(layer, read, [(self._channel, head, 0)]), 2
+            )
             without.append(self._share(parts, rows))
         return self._share(own, rows), np.stack(without)
 
