@@ -244,6 +244,8 @@ class _HeadAudit:
         if p > LEVEL:
             rival = RIVALS[scores.weakest[self.head.layer][self.head.head]]
             controls += f", not distinguishable from attention to {rival}"
+        elif p > (level := self.context.level / self.context.claims):
+            controls += f", above {level:.2g}, the level of each of {self.context.claims} claims"
         text = (
             f"{percent(float(scores.score[self.head]), 1)} of the attention of {self.name} is on "
             "keys of the pattern, at queries that have such a key; under uniform attention it "

@@ -121,7 +121,8 @@ class _Steps:
         left = self._left.of(count)
         since = now - self._last_printed
         enough = SECONDS_BEFORE_AN_END if count.ended else SECONDS_BETWEEN_LINES
-        if count.kind != self._kind or since >= enough:
+        done = count.ended and not count.kind[0]  # of what is counted alone, as jobs are
+        if count.kind != self._kind or done or since >= enough:
             self._kind, self._last_printed = count.kind, now
             _print(f"{text}{left}{more}")
 

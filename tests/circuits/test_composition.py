@@ -107,7 +107,7 @@ def test_it_says_what_it_does_not_fit(zoo) -> None:
     assert COMPOSITION.unfit(random_model(n_layers=1), None) == "needs two layers"
     assert COMPOSITION.unfit(random_model(), None) is None
     assert COMPOSITION.unfit(zoo("llama"), None) is None
-    assert "latent" in COMPOSITION.unfit(zoo("mla"), None)
-    with pytest.raises(InputError, match="latent"):
-        COMPOSITION(zoo("mla"))
+    assert "shortformer" in COMPOSITION.unfit(zoo("shortformer"), None)
+    with pytest.raises(InputError, match="shortformer"):
+        COMPOSITION(zoo("shortformer"))
     assert COMPOSITION.unfit(zoo("qwen3"), None) is None

@@ -493,7 +493,7 @@ def test_what_does_not_fit_is_said(call) -> None:
     code, _, err = call("analyze", "toy:xor-2head")
     assert code == 0
     assert "not run: " in err
-    for probe in ("qk (", "ov (", "induction (part of heads)"):
+    for probe in ("qk", "ov", "induction", "part of heads"):
         assert probe in err
 
 
@@ -564,3 +564,17 @@ def test_ctrl_c_during_knockouts_prints_and_writes_what_attention_says(
     [result] = json.loads(written.read_text())["results"]
     assert result["status"] == "described"
     assert {head["causal"] for head in result["heads"]} == {"not_tested"}
+
+
+def test_an_analysis_that_does_not_fit_leaves_the_results_of_those_before_it(call, tmp_path):
+    """They may have taken minutes; the error and its exit code are as of the one alone."""
+    file = tmp_path / "results.json"
+    asked = ("analyze", "toy:xor-2head", "--quiet", "--probe", "roles")
+    code, out, alone = call(*asked)
+    assert code == 2
+    assert not out
+    asked = (*asked[:-2], "--probe", "xor", *asked[-2:], "--json", file)
+    code, out, err = call(*asked)
+    assert code == 2
+    assert alone.strip() in err
+    assert [result["probe"] for result in json.loads(file.read_text())["results"]] == ["xor"]

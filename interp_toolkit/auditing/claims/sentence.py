@@ -50,8 +50,10 @@ def sentence_part(claim: BaseClaim, parts: Sequence[Part]) -> Part:
     supporting = [part for part in parts if part.question in questions]
     confirmed = [part for part in supporting if part.answer == "confirmed"]
     earned = _earned(claim, confirmed)
-    possible = _earned(claim, [p for p in supporting if p.answer in ("confirmed", "undecided")])
-    answer = answer_by(earned >= strength, possible < strength)
+    tested = [part for part in supporting if part.answer != "not_testable"]
+    possible = _earned(claim, [part for part in tested if part.answer != "refuted"])
+    testable = len(tested) == len(supporting) or earned >= strength
+    answer = answer_by(earned >= strength, possible < strength, testable=testable)
     supported = "; ".join(map(_supported, confirmed)) or "nothing yet"
     had = f"what was confirmed is {STRENGTHS[earned]}" if confirmed else "nothing was confirmed"
     text = f"{word!r} is {STRENGTHS[strength]}, {had}"

@@ -241,7 +241,7 @@ class CircuitFinding(Finding):
             "its interval.",
         )
         edges = dataclasses.replace(edges, caption=" ".join(filter(None, caption)))
-        return [edges, nodes, check_table(self.evidence)]
+        return [table for table in (edges, nodes, check_table(self.evidence)) if table.rows]
 
     def write_graph(self, path: Path) -> None:
         """Write the graph; `path` ends in one of `graph.FORMATS`, such as .graphml or .eap.json."""
@@ -584,7 +584,7 @@ def headline(circuit: Circuit) -> str:
     writers = dict.fromkeys(e.edge.source for e in edges if e.edge.source.kind != "input")
     through = f", through {listed([n.name for n in writers], NODES_NAMED)}"
     start = f"{len(edges):,} of {len(circuit.edges):,} edges"
-    matter = "matter" if circuit.screening is None else "are chosen by their estimates"
+    matter = _chosen(circuit)
     if status == "detected":
         return f"{start} suffice for the {name}{through if writers else ''}."
     if status == "described" and only_output(circuit) is not None:
@@ -600,6 +600,16 @@ def headline(circuit: Circuit) -> str:
     if status == "partial":
         return f"{start} {matter} for the {name}; how much these edges carry alone is undecided."
     return f"{start} {matter} for the {name}; whether these edges suffice is undecided."
+
+
+def _chosen(circuit: Circuit) -> str:
+    """How the circuit's edges were chosen; *matter* where each has a significant effect."""
+    if circuit.screening is not None:
+        return "are chosen by their estimates"
+    alone = sum(e.added is None for e in circuit.included)
+    if alone == len(circuit.included):
+        return "matter"
+    return f"are chosen ({alone} {'matters' if alone == 1 else 'matter'} alone)"
 
 
 def sentences(circuit: Circuit) -> list[str]:
@@ -668,8 +678,10 @@ def _largest_edges(circuit: Circuit) -> str:
     names = listed([e.edge.name for e in circuit.included], NAMED)
     parts = [f"the circuit's edges, largest effect first: {names}"]
     if added:
-        matter = "matters" if added == 1 else "matter"
-        parts.append(f"{added} of them {matter} only where others are ablated too")
+        raises = "raises" if added == 1 else "raise"
+        parts.append(
+            f"{added} of them {raises} what the circuit keeps, and no other effect is shown"
+        )
     if against:
         parts.append(f"ablating {against} of them raises the metric")
     return _and(parts)

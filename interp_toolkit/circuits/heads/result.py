@@ -92,7 +92,8 @@ class HeadVerdict:
 
         `deciding_p` is the p-value on which the status rests: `p_value` after a knockout, otherwise
         `p_adjusted`. `effect`, `effect_low` and `effect_high` are the effect on which the causal
-        word rests, as a fraction of the metric, and its 95 % interval. `amount` is the same effect
+        word rests, as a fraction of the metric, and its 95 % interval, with the pattern in the
+        `others` "intact" or "knocked out". `amount` is the same effect
         in the metric's unit, [mean, low, high], where an ablation can remove more than all of the
         metric. `own` (this head alone) and `restored` (with the other heads' attention knocked out)
         map each way of knockout to [mean, low, high], with intervals that are simultaneous within a
@@ -108,6 +109,7 @@ class HeadVerdict:
         flat["effect_high"] = None if effect is None else effect.high
         amount = None if effect is None else in_unit(effect)
         flat["amount"] = None if amount is None else [amount[0].mean, amount[0].low, amount[0].high]
+        flat["others"] = None if knockout is None else knockout.others
         flat["own"] = None if knockout is None else by_way(knockout.own)
         flat["restored"] = None if knockout is None else by_way(knockout.restored)
         flat["rows_needed"] = None if knockout is None else knockout.rows_needed
@@ -307,7 +309,7 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     p_columns = {"p": has_effects, "adjusted p": by_attention}
     columns = ["head", "detector", "score", "control", *(n for n, has in p_columns.items() if has)]
     unit = _unit(h.knockout.effect for h in shown if h.knockout)
-    columns += [_heading("effect", unit), "low", "high", "causal"] if has_effects else []
+    columns += [_heading("effect", unit), "low", "high", "others", "causal"] if has_effects else []
     columns += ["ablation"] if ablated else []
     columns += ["why not detected"] if len(shown) > len(detected) else []
     rows: list[list[Any]] = []
@@ -319,7 +321,7 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
             row.append(None if h.knockout else p_cell(h.deciding_p))
         if has_effects:
             row += _ends(h.knockout.effect) if h.knockout else [None, None, None]
-            row.append(in_words(h.causal))
+            row += [h.knockout.others if h.knockout else None, in_words(h.causal)]
         if ablated:
             row.append(h.ablation.mean if h.ablation else None)
         if len(shown) > len(detected):
@@ -340,8 +342,9 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     if has_effects:
         caption += (
             f" Effect: {_lost(unit)} when that attention is knocked out (the smaller "
-            "of two ways; alone, or once it is knocked out in the other heads too), with its 95 % "
-            "interval; causal words rest on wider ones, simultaneous within a pattern."
+            "of two ways), with the same attention of the others intact or knocked out too, and "
+            "its 95 % interval; effects of the two kinds are not comparable. Causal words rest on "
+            "wider ones, simultaneous within a pattern."
         )
     if ablated:
         caption += " Ablation: loss of the metric without the whole head."

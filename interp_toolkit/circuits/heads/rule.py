@@ -250,6 +250,11 @@ class MemberEffect:
         return self.status == "detected"
 
     @property
+    def others(self) -> Literal["intact", "knocked out"]:
+        """The pattern in other heads while `effect` was measured."""
+        return "intact" if self.claim == self.own else "knocked out"
+
+    @property
     def is_partial(self) -> bool:
         """Whether the head was knocked out in one way only, which decides nothing."""
         return len(self.own) < len(WAYS)
@@ -548,7 +553,10 @@ class Knockouts:
                     break
         if low >= bound or not any(control.counts for control in controls):
             controls.append(self.elsewhere(frozenset([head]), company).control)
-        status, reason = effect_status(low, high, bound, controls)
+        over = (
+            f"effect over all interventions, {percent(low, 1)} to {percent(high, 1)} of the metric,"
+        )
+        status, reason = effect_status(low, high, bound, controls, effect=over)
         if status == "undecided" and because is not None:
             reason = because
         elif status == "undecided" and min(share.high for share in effect.values()) < bound:

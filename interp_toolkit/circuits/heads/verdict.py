@@ -278,9 +278,11 @@ def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
     for head in detected:
         by_kind.setdefault(head.detector, []).append(head)
     for kind in by_kind.values():
-        kind.sort(key=lambda head: -_strength(head))
+        kind.sort(key=_strength_alone, reverse=True)
     # kinds with the strongest head first; ties keep the order of detectors
-    kinds = sorted(by_kind.items(), key=lambda item: -max(map(_strength, item[1])))
+    kinds = sorted(
+        by_kind.items(), key=lambda item: max(map(_strength_alone, item[1])), reverse=True
+    )
     named = [f"{kind} {_several(len(of), 'head')} {_names(of, 3)}" for kind, of in kinds]
     best = [f"{kind} {_several(len(of), 'head')} {_names(of, 1)}" for kind, of in kinds]
     counted = [f"{len(of)} {kind} {_several(len(of), 'head')}" for kind, of in kinds]
@@ -293,15 +295,6 @@ def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
     if len(shown) < len(kinds):
         shown = [*shown, f"{len(kinds) - MOST_KINDS} more kinds"]
     return capital(f"{openings[-1]}{'; '.join(shown)}.")
-
-
-def _strength(head: HeadVerdict) -> float:
-    """Sort key: a major or contributing head's smallest effect over ablation values, plus 2.
-
-    Other heads have their excess attention, which is below 2.
-    """
-    measured = head.knockout is not None and matters(head.causal)
-    return 2 + head.knockout.effect.mean if measured and head.knockout else head.excess or 0.0
 
 
 def _strength_alone(head: HeadVerdict) -> tuple[float, float]:
@@ -349,7 +342,7 @@ def findings(
     unnamed = [head for head in heads if head.attends and not head.detected]
     after = []
     if unnamed:
-        more = f" {len(unnamed) - 1} more such heads are in the table." if len(unnamed) > 1 else ""
+        more = f" There are {len(unnamed) - 1} more such heads." if len(unnamed) > 1 else ""
         unnamed.sort(key=lambda head: -(head.excess or 0.0))
         after.append(
             f"{unnamed[0].name} has the {unnamed[0].detector} pattern "

@@ -363,9 +363,11 @@ class RepeatTask(CircuitTask):
         yes = all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in (advantage, preferred))
         n_ids = len(torch.unique(self.prompts.tokens[:, self.prompts.first :]))
         above, guess = unrepeated - repeated, float(unrepeated.mean())
+        uniform = float(np.log(n_ids))
         against = f"{guess:.3g} before repetition"
-        if LEAST_ADVANTAGE <= float(np.log(n_ids)) - float(repeated.mean()) < float(above.mean()):
-            guess = float(np.log(n_ids))
+        above_uniform = LEAST_ADVANTAGE <= uniform - float(repeated.mean()) < float(above.mean())
+        if above_uniform:
+            guess = uniform
             above = guess - repeated
             against += f" and {guess:.3g} for a uniform guess among the prompts' tokens"
         is_rounding = max(-advantage.low, advantage.high) <= rounding.mean()
@@ -396,8 +398,15 @@ class RepeatTask(CircuitTask):
             self.metric.unit,
             above,
             task="predict repeated tokens",
-            metric="loss of a guess minus loss on repeated tokens; the guess is uniform, or the "
-            "model's prediction before repetition if that has a lower loss",
+            metric="loss of a guess minus loss on repeated tokens; the guess is "
+            + (
+                "uniform among the prompts' tokens"
+                if above_uniform
+                else "the model's prediction before repetition (its loss on repeated tokens is not "
+                f"{LEAST_ADVANTAGE:g} nats below that of a uniform guess, {uniform:.3g})"
+                if uniform - loss < LEAST_ADVANTAGE
+                else "the model's prediction before repetition, which is better than uniform"
+            ),
         )
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:

@@ -40,7 +40,7 @@ from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.plots import CLASS_COLORS
 from interp_toolkit.results import Figure, Status
-from interp_toolkit.stats import LEVEL
+from interp_toolkit.stats import LEVEL, Share
 
 
 def _as_lists(value: Any) -> Any:
@@ -302,10 +302,10 @@ def _counted(count: int, kind: HeadKind) -> str:
 def _lost(check: RoleCheck | None) -> str:
     if check is None:
         return " (not ablated)"
-    return (
-        f" ({in_words(check.word)}: ablating it alone removes {percent_ci(check.loss)} of the "
-        "logit difference)"
-    )
+    loss, less = check.loss, check.loss.mean >= 0
+    loss = loss if less else Share(-loss.mean, -loss.high, -loss.low)
+    effect = f"{'removes' if less else 'adds'} {percent_ci(loss)}"
+    return f" ({in_words(check.word)}: ablating it alone {effect} of the preference for the answer)"
 
 
 def _rest(roles: Roles) -> str:

@@ -116,7 +116,7 @@ class RoleChecks:
         intact: Float[np.ndarray, " query"],
         ablation_value: Tensor,
         entries: dict[str, Tensor],
-    ) -> Float[np.ndarray, "effect query"]:
+    ) -> Float[np.ndarray, "effect some"]:
         """Losses, and shifts of the movers' attention, without these heads."""
         final, patterns = self._without(out, at, ablation_value, entries)
         lost = intact[at] - self.writing.difference_of(final, at)
