@@ -86,8 +86,8 @@ def analyze(
         with resuming(resume):
             refused = _of_all(models, named, prompts, probe_options, how, output.quiet, results)
     except BaseException as error:
-        kept = models[1:] or isinstance(error, KeyboardInterrupt | InputError)
-        if results and kept:  # of the analyses before this one, and of earlier models
+        ends_here = models[1:] or isinstance(error, KeyboardInterrupt | InputError)
+        if results and ends_here:  # of the analyses before this one, and of earlier models
             outputs.show(results)
         raise
     if graph_path is not None:
