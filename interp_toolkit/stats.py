@@ -44,6 +44,10 @@ class Share:
     low: float
     high: float
 
+    def negated(self) -> Share:
+        """The same effect in the other direction."""
+        return Share(-self.mean, -self.high, -self.low)
+
 
 @dataclass(frozen=True)
 class Estimate:

@@ -111,15 +111,16 @@ def audit(
     effort = read_options(Options, {"effort": effort}, "audit").effort
     if sealed is not None and effort != "standard":
         raise InputError(f"sealed claims are tested with effort standard; leave out {effort!r}")
+    listed = single(listed)
     before = 0 if sealed is None else len(single(sealed.claims))
     if sealed is not None:
         seed, level = sealed.seed, sealed.level
     claim_at: list[str] = []
     with preserve_state(model), resuming(resume):
         model = load(model)
-        if data is None and sealed is None and not any(map(_is_synthetic, single(listed))):
+        if data is None and sealed is None and not any(map(_is_synthetic, listed)):
             data = trained_on(model)
-        every = [_on_prompts(claim, has_data=data is not None) for claim in single(listed)]
+        every = [_on_prompts(claim, has_data=data is not None) for claim in listed]
         context, notes = audit_context(
             model,
             as_data(data, model),

@@ -577,10 +577,11 @@ def headline(circuit: Circuit) -> str:
             status, "No circuit: on these prompts, ablating all edges does not change the metric."
         )
     held_out = circuit.held_out
-    if (not edges or held_out is None) and instead_of_saturated(circuit) is not None:
-        return "No circuit is found: the metric is saturated, and single edges hardly change it."
     if not edges or held_out is None:
-        return "No circuit is found: no edge that matters alone lies on a path to the logits."
+        why = "no edge that matters alone lies on a path to the logits"
+        if instead_of_saturated(circuit) is not None:
+            why = "the metric is saturated, and single edges hardly change it"
+        return f"No circuit is found: {why}."
     writers = dict.fromkeys(e.edge.source for e in edges if e.edge.source.kind != "input")
     through = f", through {listed([n.name for n in writers], NODES_NAMED)}"
     start = f"{len(edges):,} of {len(circuit.edges):,} edges"

@@ -9,7 +9,6 @@ all attention; the result records them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from torch import Tensor
 from interp_toolkit.circuits.heads.controls import MatchedControls
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ShortRepr
+from interp_toolkit.models.about.record import digest_of_arrays
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import hook_points
@@ -119,8 +119,7 @@ def pattern_sums(
     def stage(rows: Int[np.ndarray, " some"]) -> str:
         sets = controls.sets(rows)
         about = (controls.tokens[rows].numpy(), *sets.entries, sets.which_set, sets.weights)
-        digest = hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in about))
-        return f"attention patterns {controls.n_sets} {digest.hexdigest()}"
+        return f"attention patterns {controls.n_sets} {digest_of_arrays(*about)}"
 
     for rows in controls.batches(size):
         if n_rows > size:

@@ -115,7 +115,7 @@ def measured(
 
 def negated(share: Share) -> Share:
     """The gain of the metric that an effect below zero is."""
-    turned = Share(-share.mean, -share.high, -share.low)
+    turned = share.negated()
     if not isinstance(share, MeasuredShare):
         return turned
     lost = share.amount

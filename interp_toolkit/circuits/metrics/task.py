@@ -365,9 +365,17 @@ class RepeatTask(CircuitTask):
         above, guess = unrepeated - repeated, float(unrepeated.mean())
         uniform = float(np.log(n_ids))
         against = f"{guess:.3g} before repetition"
-        above_uniform = LEAST_ADVANTAGE <= uniform - float(repeated.mean()) < float(above.mean())
-        if above_uniform:
-            guess = uniform
+        beaten = uniform - float(repeated.mean()) >= LEAST_ADVANTAGE
+        taken = "the model's prediction before repetition"
+        if not beaten:
+            taken += (
+                f" (its loss on repeated tokens is not {LEAST_ADVANTAGE:g} nats below that of a "
+                f"uniform guess, {uniform:.3g})"
+            )
+        elif guess <= uniform:
+            taken += ", which is better than uniform"
+        else:
+            taken, guess = "uniform among the prompts' tokens", uniform
             above = guess - repeated
             against += f" and {guess:.3g} for a uniform guess among the prompts' tokens"
         is_rounding = max(-advantage.low, advantage.high) <= rounding.mean()
@@ -398,15 +406,7 @@ class RepeatTask(CircuitTask):
             self.metric.unit,
             above,
             task="predict repeated tokens",
-            metric="loss of a guess minus loss on repeated tokens; the guess is "
-            + (
-                "uniform among the prompts' tokens"
-                if above_uniform
-                else "the model's prediction before repetition (its loss on repeated tokens is not "
-                f"{LEAST_ADVANTAGE:g} nats below that of a uniform guess, {uniform:.3g})"
-                if uniform - loss < LEAST_ADVANTAGE
-                else "the model's prediction before repetition, which is better than uniform"
-            ),
+            metric=f"loss of a guess minus loss on repeated tokens; the guess is {taken}",
         )
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:

@@ -40,7 +40,7 @@ from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.plots import CLASS_COLORS
 from interp_toolkit.results import Figure, Status
-from interp_toolkit.stats import LEVEL, Share
+from interp_toolkit.stats import LEVEL
 
 
 def _as_lists(value: Any) -> Any:
@@ -302,8 +302,8 @@ def _counted(count: int, kind: HeadKind) -> str:
 def _lost(check: RoleCheck | None) -> str:
     if check is None:
         return " (not ablated)"
-    loss, less = check.loss, check.loss.mean >= 0
-    loss = loss if less else Share(-loss.mean, -loss.high, -loss.low)
+    less = check.loss.mean >= 0
+    loss = check.loss if less else check.loss.negated()
     effect = f"{'removes' if less else 'adds'} {percent_ci(loss)}"
     return f" ({in_words(check.word)}: ablating it alone {effect} of the preference for the answer)"
 

@@ -49,7 +49,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.finding import column
 from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
+from interp_toolkit.models.weights.parts import LayerWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.results import head_name
 
@@ -278,7 +278,7 @@ def _written(view: ModelWeights, layout: ListLayout) -> Float[Tensor, "head pos 
     cells = layout.key_cells()
     x = view.embed(cells.tokens, cells.positions).double()
     norm = view.layer(0).norm
-    x = NormWeights(norm.kind, eps=norm.eps)(x)
+    x = norm.bare(x)
     logits = read_through(view.final_norm, view.W_U)[:, list(layout.values)].double()
     shape = (view.n_heads, layout.n_positions, view.d_vocab, layout.n_values)
     table = torch.zeros(shape, dtype=torch.float64)
@@ -327,7 +327,7 @@ def _posted(view: ModelWeights, values: Int[Tensor, " value"]) -> Float[Tensor, 
     """Table `((W_E W_V + b_V) W_O + b_O) W_U + b_U` of the values, without the final division."""
     w = view.layer(0)
     x = view.embed_norm(view.W_E[values.to(view.W_E.device)]).double()
-    x = NormWeights(w.norm.kind, eps=w.norm.eps)(x)
+    x = w.norm.bare(x)
     W_U = read_through(view.final_norm, view.W_U)[:, values.to(view.W_U.device)].double()
     b_U = view.b_U[values.to(view.b_U.device)].double()
     b_O = _bias(w).double()

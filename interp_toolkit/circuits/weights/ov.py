@@ -34,18 +34,17 @@ from interp_toolkit.circuits.weights.self_scores import (
     shared_tokens,
 )
 from interp_toolkit.circuits.weights.token_scores import (
-    Division,
     TokenPair,
     TokenScores,
-    division_by_latent,
     read_through,
+    through,
     token_residual,
     written_through,
 )
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.running.memory import parse_memory
-from interp_toolkit.models.weights.parts import NormWeights, OVWeights
+from interp_toolkit.models.weights.parts import Division, OVWeights
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.results import head_name
@@ -194,8 +193,7 @@ class OVCircuit(ShortRepr):
         self, position: int | None, reads: Float[Tensor, "d_model rank"] | None = None
     ) -> Float[Tensor, "d_vocab rank"]:
         """Normalized embedding of every token, projected by W_V or other directions."""
-        norm = self._view.ov(self.layer).norm
-        bare = NormWeights(norm.kind, eps=norm.eps)
+        bare = self._view.ov(self.layer).norm.bare
         tokens: Int[Tensor, " token"] = torch.arange(self._view.d_vocab, device=self.W_V.device)
         division = self.divided_by if reads is None else None
         rows = []
@@ -248,8 +246,7 @@ def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
     value = at_least_single(w.b_V[head])
     if w.norm.b is not None:
         value = value + at_least_single(w.norm.b) @ at_least_single(w.W_V[head])
-    divided_by = division_by_latent(w, w.value_latent)
-    notes = _notes(view, w, layer)
+    divided_by, notes = through(w.norm, w.value_latent), _notes(view, w, layer)
     return OVCircuit(layer, head, W_V, W_O, value @ W_O, notes, view, divided_by)
 
 

@@ -31,15 +31,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.weights.token_scores import (
-    Division,
     TokenScores,
-    division_by_latent,
     read_through,
+    through,
     token_residual,
 )
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import ShortRepr, listed
-from interp_toolkit.models.weights.parts import Direction, LayerWeights, NormWeights, soft_capped
+from interp_toolkit.models.weights.parts import (
+    Direction,
+    Division,
+    LayerWeights,
+    NormWeights,
+    soft_capped,
+)
 from interp_toolkit.models.weights.positions import Alibi, RotaryTables
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
@@ -464,7 +469,7 @@ def qk_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
         b_K=_bias_through(w.norm, w.W_K[head], w.b_K[head]),
         attn_scale=w.attn_scale,
         soft_cap=w.soft_cap,
-        norm=NormWeights(w.norm.kind, eps=w.norm.eps),
+        norm=w.norm.bare,
         norm_note=_norm_note(raw),
         rotary=w.rotary,
         alibi=None if w.alibi is None else Alibi(w.alibi.slopes[[head]], w.alibi.from_query),
@@ -473,10 +478,8 @@ def qk_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
         distance=None,
         _view=view,
         divided_by=(
-            _division(raw, raw.q_norm, raw.W_Q, raw.b_Q, head)
-            or division_by_latent(raw, raw.q_latent),
-            _division(raw, raw.k_norm, raw.W_K, raw.b_K, head)
-            or division_by_latent(raw, raw.kv_latent),
+            _division(raw, raw.q_norm, raw.W_Q, raw.b_Q, head) or through(raw.norm, raw.q_latent),
+            _division(raw, raw.k_norm, raw.W_K, raw.b_K, head) or through(raw.norm, raw.kv_latent),
         ),
     )
 
@@ -491,8 +494,7 @@ def _division(
     heads = slice(None) if joint else slice(head, head + 1)
     W, b = W[heads], b[heads]
     biases = torch.cat([_bias_through(w.norm, *pair) for pair in zip(W, b, strict=True)])
-    through = read_through(w.norm, W).movedim(0, 1).flatten(1)
-    return Division(through, biases, NormWeights(norm.kind, eps=norm.eps))
+    return Division(read_through(w.norm, W).movedim(0, 1).flatten(1), norm.bare, b=biases)
 
 
 def folded_note(view: ModelWeights, layers: Collection[int]) -> list[str]:

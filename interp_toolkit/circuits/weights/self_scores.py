@@ -132,7 +132,7 @@ class TokenMomentsCache:
             return self._made[with_it]  # those without the unembedding are among them
         key = norm.kind, norm.eps, unembedding
         if key not in self._made:
-            bare = NormWeights(norm.kind, eps=norm.eps)
+            bare = norm.bare
             self._made[key] = self._make(bare, unembedding)
         return self._made[key]
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -31,7 +31,7 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import ShortRepr
 from interp_toolkit.models.running.memory import format_size, parse_memory
-from interp_toolkit.models.weights.parts import Latent, NormWeights, OVWeights, soft_capped
+from interp_toolkit.models.weights.parts import Division, NormWeights, soft_capped
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
 
@@ -90,38 +90,9 @@ _MAX_TILE = 1024
 TokenIds = int | Sequence[int] | Int[Tensor, "..."]
 
 
-@dataclass(frozen=True, eq=False)
-class Division(ShortRepr):
-    """What a query, key or value of a residual vector is divided by.
-
-    Attributes:
-        W, b: weights and bias of what is normalized: one head's query or key, all heads', or a
-            latent.
-        norm: the norm, without its weights.
-        unit: a divisor that the weights of queries, keys or values contain already.
-        last: how many of the last coordinates are divided; None: all.
-    """
-
-    W: Float[Tensor, "d_model d"]
-    b: Float[Tensor, " d"]
-    norm: NormWeights
-    unit: float = 1.0
-    last: int | None = None
-
-    def __call__(
-        self, out: Float[Tensor, "n d"], normalized: Float[Tensor, "n d_model"]
-    ) -> Float[Tensor, "n d"]:
-        """Queries, keys or values, divided; `normalized` is behind the norm before attention."""
-        scale = self.norm.scale(normalized @ self.W + self.b)
-        return Latent.by(out, scale / self.unit, self.last)
-
-
-def division_by_latent(w: OVWeights, latent: Latent | None) -> Division | None:
-    """The division of vectors that a latent is behind; None without one."""
-    if latent is None:
-        return None
-    W = read_through(w.norm, latent.W)
-    return Division(W, W.new_zeros(W.shape[1]), latent.norm, latent.unit, latent.last)
+def through(norm: NormWeights, latent: Division | None) -> Division | None:
+    """The division by a latent, for vectors behind the norm without its weights."""
+    return None if latent is None else replace(latent, W=read_through(norm, latent.W))
 
 
 class TokenPair(NamedTuple):

@@ -160,5 +160,12 @@ def versions() -> dict[str, str]:
 
 def digest_of_tokens(tokens: Tensor) -> str:
     """SHA-256 of an array of token ids, shape included."""
-    values = np.ascontiguousarray(tokens.cpu().numpy().astype("<i8"))
-    return hashlib.sha256(f"{values.shape}".encode() + values.tobytes()).hexdigest()
+    return digest_of_arrays(tokens.cpu().numpy().astype("<i8"))
+
+
+def digest_of_arrays(*arrays: np.ndarray) -> str:
+    """SHA-256 of arrays, shapes included."""
+    total = hashlib.sha256()
+    for values in arrays:
+        total.update(f"{values.shape}".encode() + np.ascontiguousarray(values).tobytes())
+    return total.hexdigest()

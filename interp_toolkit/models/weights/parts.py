@@ -55,6 +55,11 @@ class NormWeights(ShortRepr):
         x = x if self.w is None else x * self.w
         return x if self.b is None else x + self.b
 
+    @property
+    def bare(self) -> NormWeights:
+        """The norm without its weights: centering and division."""
+        return NormWeights(self.kind, eps=self.eps)
+
     def scale(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch"]:
         """The number by which the norm divides each vector."""
         x = x if x.dtype in (torch.float32, torch.float64) else x.float()
@@ -75,44 +80,39 @@ class NormWeights(ShortRepr):
 
 
 @dataclass(frozen=True, eq=False)
-class Latent(ShortRepr):
-    """A normalized vector of few dimensions that queries, or keys and values, are computed from.
+class Division(ShortRepr):
+    """What queries, keys or values are divided by: one positive number for each vector.
 
-    In multi-head latent attention (DeepSeek-V2, arXiv 2405.04434), keys and values are
-    `rms_norm(x @ W) @ up`, and so may queries be. The norm's gain and `up` are in the weights that
-    a `LayerWeights` has for it, and so is a division by `unit`; what remains is a division by one
-    positive number for each vector, `scale(x @ W) / unit`.
+    That is the scale of a norm, of queries or keys themselves, or of a *latent*: in multi-head
+    latent attention (DeepSeek-V2, arXiv 2405.04434), keys and values are
+    `rms_norm(x @ W) @ up`, and so may queries be. The norm's gain and `up` are then in the weights
+    of a `LayerWeights`, and so is a division by `unit`.
 
     Attributes:
-        W: the projection, without the norm's gain.
-        norm: the norm, without its gain.
-        unit: root mean square of `x @ W` where coordinates are independent, of variance 1 before
+        W, b: weights and bias (None: none) of what is normalized, without the norm's gain.
+        norm: the norm, without its weights.
+        unit: a divisor that the weights of queries, keys or values contain already. For a latent:
+            the root mean square of `x @ W` where coordinates are independent, of variance 1 before
             the gain of the norm in front of attention.
-        last: the number of a query's or key's last coordinates that come from it; None: all. A
-            key's rotated coordinates, which come first here, do not.
+        last: how many of the last coordinates are divided; None: all. A key's rotated coordinates,
+            which come first in latent attention, are not.
     """
 
-    W: Float[Tensor, "d_model latent"]
+    W: Float[Tensor, "d_model d"]
     norm: NormWeights
-    unit: float
+    unit: float = 1.0
     last: int | None = None
+    b: Float[Tensor, " d"] | None = None
 
-    def divided(
-        self, out: Float[Tensor, "*batch head d"], x: Float[Tensor, "*batch d_model"]
-    ) -> Float[Tensor, "*batch head d"]:
-        """`x @ weights`, divided as the layer does."""
-        scale = self.norm.scale(x @ self.W) / self.unit
-        return self.by(out, scale[..., None], self.last)
-
-    @staticmethod
-    def by(
-        out: Float[Tensor, "*batch d"], scale: Float[Tensor, "..."], last: int | None
-    ) -> Float[Tensor, "*batch d"]:
-        """Vectors with their last coordinates, or all, divided by one number each."""
-        scale = scale.to(out)[..., None]
-        if last is None:
+    def __call__(
+        self, out: Float[Tensor, "*vectors d_out"], x: Float[Tensor, "*rows d_model"]
+    ) -> Float[Tensor, "*vectors d_out"]:
+        """Queries, keys or values of `x = norm(residual)`, of one head or of several, divided."""
+        scale = (self.norm.scale(affine(x, self.W, self.b)) / self.unit).to(out)
+        scale = scale[(..., *[None] * (out.ndim - scale.ndim))]
+        if self.last is None:
             return out / scale
-        direct, through = out.tensor_split([out.shape[-1] - last], dim=-1)
+        direct, through = out.tensor_split([out.shape[-1] - self.last], dim=-1)
         return torch.cat([direct, through / scale], dim=-1)
 
 
@@ -163,7 +163,8 @@ class OVWeights(OutputWeights):
         parallel: whether the MLP reads the same residual stream as attention, not its output.
         gated: whether each head's output is multiplied with a gate that its own query input sets
             (Qwen3-Next), which is no weight and is left out here.
-        kv_latent: what keys and values are computed from, if not directly from `norm(x)`.
+        kv_latent: the division by the size of the latent that keys and values are computed from;
+            None where they are computed directly.
     """
 
     W_V: Float[Tensor, "head d_model d_head"]
@@ -173,17 +174,17 @@ class OVWeights(OutputWeights):
     norm: NormWeights
     parallel: bool
     gated: bool = False
-    kv_latent: Latent | None = None
+    kv_latent: Division | None = None
 
     def values(
         self, x: Float[Tensor, "batch pos d_model"]
     ) -> Float[Tensor, "batch pos head d_head"]:
         """Values of every head, for `x = norm(residual)`."""
         v, latent = projected(x, self.W_V, self.b_V), self.value_latent
-        return v if latent is None else latent.divided(v, x)
+        return v if latent is None else latent(v, x)
 
     @property
-    def value_latent(self) -> Latent | None:
+    def value_latent(self) -> Division | None:
         """`kv_latent` as it divides values: all of their coordinates."""
         return None if self.kv_latent is None else replace(self.kv_latent, last=None)
 
@@ -248,7 +249,7 @@ class LayerWeights(OVWeights):
         alibi: bias for distance, added to the scores last, if not None.
         sinks: a score of each head beside those of the keys, which takes attention from them
             (GPT-OSS), if not None.
-        q_latent: what queries are computed from, if not directly from `norm(x)`.
+        q_latent: the same of queries.
     """
 
     W_Q: Float[Tensor, "head d_model d_qk"]
@@ -262,15 +263,15 @@ class LayerWeights(OVWeights):
     q_norm: NormWeights = field(default_factory=lambda: NormWeights(None))
     k_norm: NormWeights = field(default_factory=lambda: NormWeights(None))
     sinks: Float[Tensor, "head"] | None = None
-    q_latent: Latent | None = None
+    q_latent: Division | None = None
 
     def queries_and_keys(
         self, x: Float[Tensor, "batch pos d_model"]
     ) -> tuple[Float[Tensor, "batch pos head d_head"], Float[Tensor, "batch pos head d_head"]]:
         """Queries and keys of every head, for `x = norm(residual)`, not rotated."""
         q, k = projected(x, self.W_Q, self.b_Q), projected(x, self.W_K, self.b_K)
-        q = q if self.q_latent is None else self.q_latent.divided(q, x)
-        return q, k if self.kv_latent is None else self.kv_latent.divided(k, x)
+        q = q if self.q_latent is None else self.q_latent(q, x)
+        return q, k if self.kv_latent is None else self.kv_latent(k, x)
 
     @property
     def joint(self) -> bool:
@@ -420,7 +421,7 @@ class MLPWeights(ShortRepr):
         return bool(self.b_post.any())
 
 
-Parts = TypeVar("Parts", bound=OutputWeights | MLPWeights | NormWeights | Latent)
+Parts = TypeVar("Parts", bound=OutputWeights | MLPWeights | NormWeights | Division)
 
 
 def converted(parts: Parts, convert: Callable[[Tensor], Tensor]) -> Parts:
@@ -428,7 +429,7 @@ def converted(parts: Parts, convert: Callable[[Tensor], Tensor]) -> Parts:
     changed: dict[str, Any] = {
         f.name: convert(value) if isinstance(value, Tensor) else converted(value, convert)
         for f in dataclasses.fields(parts)
-        if isinstance(value := getattr(parts, f.name), Tensor | NormWeights | Latent)
+        if isinstance(value := getattr(parts, f.name), Tensor | NormWeights | Division)
     }
     return replace(parts, **changed)
 

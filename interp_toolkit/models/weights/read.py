@@ -20,7 +20,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import device_of, is_latent
 from interp_toolkit.models.weights.parts import (
     Direction,
-    Latent,
+    Division,
     LayerWeights,
     MLPWeights,
     NormWeights,
@@ -165,7 +165,7 @@ def layer(model: Any, layer: int, variant: Variant = VARIANTS[0]) -> LayerWeight
     q_latent = None
     if is_latent(attn):
         W_Q, q_latent = _latent_queries(attn, cfg, layer, values.norm)
-        W_K = _latent_keys_and_values(attn, cfg, layer, values.norm)[0]
+        W_K, _ = _from_latent(attn, cfg, layer, values.norm, "K")
         b_Q, b_K = (W.new_zeros(W.shape[0], W.shape[-1]) for W in (W_Q, W_K))
     else:
         W_Q, b_Q = _projection(attn, cfg, layer, "Q")
@@ -251,7 +251,7 @@ def ov(model: Any, layer: int) -> OVWeights:
     cfg, block, attn = model.cfg, model.blocks[layer], _attention(model, layer)
     before, kv_latent = _norm_before(block, "ln1", cfg), None
     if is_latent(attn):
-        _, W_V, kv_latent = _latent_keys_and_values(attn, cfg, layer, before)
+        W_V, kv_latent = _from_latent(attn, cfg, layer, before, "V")
         b_V = W_V.new_zeros(W_V.shape[0], W_V.shape[-1])
     else:
         W_V, b_V = _projection(attn, cfg, layer, "V")
@@ -268,50 +268,47 @@ def ov(model: Any, layer: int) -> OVWeights:
     )
 
 
-def _latent_keys_and_values(
-    attn: Any, cfg: Any, layer: int, before: NormWeights
-) -> tuple[Tensor, Tensor, Latent]:
-    """Weights of keys, with their rotated coordinates first, and of values, and the latent."""
-    inner = attn.original_component
-    plain, value = int(inner.qk_nope_head_dim), int(inner.v_head_dim)
-    rank = int(inner.kv_lora_rank)
+def _from_latent(
+    attn: Any, cfg: Any, layer: int, before: NormWeights, which: Literal["K", "V"]
+) -> tuple[Tensor, Division]:
+    """Weights of keys, with their rotated coordinates first, or of values, and their latent."""
+    inner, heads = attn.original_component, int(cfg.n_heads)
+    plain, rank = int(inner.qk_nope_head_dim), int(inner.kv_lora_rank)
     down = _latent_weight(inner, "kv_a_proj_with_mqa", layer)
-    W, turned = down[:, :rank], down[:, rank:]
-    latent, gain = _latent(attn, "kv_a_layernorm", W, cfg, before, layer)
-    up = _latent_weight(inner, "kv_b_proj", layer)
-    up = up.reshape(rank, int(cfg.n_heads), plain + value).movedim(1, 0)
-    through = W @ (gain[:, None] * up) / latent.unit
-    keys = torch.cat([turned.expand(len(up), *turned.shape), through[..., :plain]], -1)
-    return keys, through[..., plain:], replace(latent, last=plain)
+    up = _latent_weight(inner, "kv_b_proj", layer).reshape(rank, heads, -1).movedim(1, 0)
+    up = up[..., :plain] if which == "K" else up[..., plain:]
+    W, latent = _latent(attn, "kv_a_layernorm", down[:, :rank], up, cfg, before, layer)
+    if which == "K":
+        W = torch.cat([down[:, rank:].expand(heads, -1, -1), W], -1)
+    return W, replace(latent, last=plain)
 
 
 def _latent_queries(
     attn: Any, cfg: Any, layer: int, before: NormWeights
-) -> tuple[Tensor, Latent | None]:
+) -> tuple[Tensor, Division | None]:
     """Weights of queries, with their rotated coordinates first, and their latent, if any."""
     inner, latent = attn.original_component, None
     plain, heads = int(inner.qk_nope_head_dim), int(cfg.n_heads)
     if getattr(inner, "q_lora_rank", None) is None:
         W = _latent_weight(inner, "q_proj", layer)
     else:
-        down = _latent_weight(inner, "q_a_proj", layer)
-        latent, gain = _latent(attn, "q_a_layernorm", down, cfg, before, layer)
-        W = down @ (gain[:, None] * _latent_weight(inner, "q_b_proj", layer)) / latent.unit
+        down, up = (_latent_weight(inner, f"q_{name}_proj", layer) for name in "ab")
+        W, latent = _latent(attn, "q_a_layernorm", down, up, cfg, before, layer)
     W = W.reshape(len(W), heads, -1).movedim(1, 0)
     return torch.cat([W[..., plain:], W[..., :plain]], -1), latent
 
 
 def _latent(
-    attn: Any, name: str, W: Tensor, cfg: Any, before: NormWeights, layer: int
-) -> tuple[Latent, Tensor]:
-    """A latent and its norm's gain."""
+    attn: Any, name: str, down: Tensor, up: Tensor, cfg: Any, before: NormWeights, layer: int
+) -> tuple[Tensor, Division]:
+    """Weights through a latent, and what is left of its norm."""
     inside = norm(attn, name, cfg)
     if inside.kind is None or inside.b is not None or before.b is not None:
         raise InputError(f"norms with biases around the latents of layer {layer} are not read")
-    read = W if before.w is None else before.w[:, None] * W
-    unit = float(read.detach().double().square().sum() / W.shape[1]) ** 0.5
-    gain = W.new_ones(W.shape[1]) if inside.w is None else inside.w.detach()
-    return Latent(W, NormWeights(inside.kind, eps=inside.eps), unit or 1.0), gain
+    read = down if before.w is None else before.w[:, None] * down
+    unit = float(read.detach().double().square().sum() / down.shape[1]) ** 0.5 or 1.0
+    up = up if inside.w is None else inside.w.detach()[:, None] * up
+    return down @ up / unit, Division(down, inside.bare, unit)
 
 
 def _latent_weight(inner: Any, name: str, layer: int) -> Tensor:

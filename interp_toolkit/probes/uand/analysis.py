@@ -14,7 +14,6 @@ Source: "Computation in superposition", sections 1 and 2.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -29,7 +28,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.data.composites import task_data
 from interp_toolkit.errors import InputError
 from interp_toolkit.finding import MOST_FINDINGS, Run, analysis
-from interp_toolkit.models.about.record import provenance, record_of
+from interp_toolkit.models.about.record import digest_of_arrays, provenance, record_of
 from interp_toolkit.models.features.feature_sets import FeatureOptions
 from interp_toolkit.models.features.samples import Samples, labelled_samples
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
@@ -308,8 +307,7 @@ def analyze(run: Run[UANDOptions]) -> UANDFinding:
 
 def _stage(hook: str, samples: Samples) -> str:
     """The name of a layer's stage: its hook point, and the labels."""
-    labels = np.ascontiguousarray(samples.labels)
-    return f"uand at {hook}, {samples.source}, {hashlib.sha256(labels.tobytes()).hexdigest()}"
+    return f"uand at {hook}, {samples.source}, {digest_of_arrays(np.asarray(samples.labels))}"
 
 
 def _default_hooks(model: Any) -> str:

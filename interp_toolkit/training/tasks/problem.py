@@ -211,7 +211,7 @@ def held_out_rows(config: SyntheticTraining, most: int) -> FeatureData:
         answers=answers,
         answer_positions=rows.read.numpy(),
         wrong=wrong if len(distinct) > 1 else None,
-        source=f"test rows of {config.task.name}, which the model was trained on ({count:,} of "
+        source=f"held-out rows of {config.task.name}, the model's own task ({count:,} of "
         f"{total:,})",
     )
 

@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.edges.wiring import Stage, Wiring
+from interp_toolkit.circuits.weights.token_scores import read_through
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.layers import LayerAttention, ModelLayers, Projected, Stream
 from interp_toolkit.models.weights.parts import (
@@ -151,10 +152,9 @@ class _WeightHeads:
 
     def pulled_back(self, x: Stream, gradients: Sequence[Tensor]) -> Tensor:
         norm, parts = self.w.norm, []
-        unit = NormWeights(norm.kind, eps=norm.eps)(x)
+        unit = norm.bare(x)
         for gradient, (W, _) in zip(gradients, self.w.projections, strict=True):
-            W = W if norm.w is None else W * norm.w[:, None]
-            W = W - W.mean(1, keepdim=True) if norm.kind == "LN" else W
+            W = read_through(norm, W)
             gradient = gradient / norm.scale(x)[..., None, None]
             back = torch.einsum("bphd,hmd->hbpm", gradient, W)
             if norm.kind is not None:
