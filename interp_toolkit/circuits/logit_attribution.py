@@ -371,7 +371,7 @@ HALF = {1: "at least", 0: "undecided", -1: "less"}
 
 
 def _half(lens: Sequence[LensStep], e: LogitAttributionEvidence) -> list[str]:
-    """Between which depths the lens comes to read half of the metric; nothing if that is not > 0."""
+    """Between which depths the lens comes to read half of a metric above 0."""
     if e.total_low <= 0:
         return []
     reached = max([n for n, step in enumerate(lens) if step.half != HALF[1]], default=-1) + 1
