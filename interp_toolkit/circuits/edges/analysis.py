@@ -54,6 +54,7 @@ from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.wiring import Node
 from interp_toolkit.circuits.metrics.metrics import LogProbability, RepeatedTokens
 from interp_toolkit.circuits.metrics.prompts import (
+    on_prompts,
     prompts_from_data,
     repeated_prompts,
     unseen_note,
@@ -347,7 +348,9 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
             figures += [head_map(circuit), size_figure(circuit.screening)]
     return CircuitFinding(
         headline=headline(circuit),
-        findings=sentences(circuit),
+        findings=on_prompts(
+            sentences(circuit), prompts.source, len(prompts), synthetic=data is None
+        ),
         evidence=evidence_of(circuit),
         provenance=about,
         edges=[edge_row(effect, composition, circuit) for effect in circuit.included],

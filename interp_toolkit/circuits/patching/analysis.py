@@ -28,6 +28,7 @@ from interp_toolkit.circuits.metrics.metrics import AnswerMetric
 from interp_toolkit.circuits.metrics.prompts import (
     Prompts,
     copies_note,
+    on_prompts,
     prompts_from_data,
     repeated_prompts,
     unseen_note,
@@ -296,7 +297,12 @@ def analyze(run: Run[PatchingOptions]) -> PatchingFinding:
     settings = {**about.settings, "effort": run.options.effort}
     return PatchingFinding(
         headline=headline(sites, evidence, into),
-        findings=sentences(sites, evidence, into),
+        findings=on_prompts(
+            sentences(sites, evidence, into),
+            data.source,
+            len(prompts),
+            synthetic=run.data is None,
+        ),
         evidence=evidence,
         provenance=dataclasses.replace(about, settings=settings),
         sites=sites,

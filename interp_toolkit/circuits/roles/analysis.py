@@ -16,7 +16,12 @@ from pydantic import BeforeValidator, Field
 
 from interp_toolkit import plots
 from interp_toolkit.circuits.metrics.causal_words import in_words
-from interp_toolkit.circuits.metrics.prompts import Prompts, copies_note, prompts_from_data
+from interp_toolkit.circuits.metrics.prompts import (
+    Prompts,
+    copies_note,
+    on_prompts,
+    prompts_from_data,
+)
 from interp_toolkit.circuits.metrics.task import TaskCheck, check_task, task_of
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import CHECKED, PARKED, Roles, find_roles
@@ -110,7 +115,12 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     )
     return RolesFinding(
         headline=headline(roles, quick=quick),
-        findings=[*findings(roles), _preference(roles, prompts)],
+        findings=on_prompts(
+            [*findings(roles), _preference(roles, prompts)],
+            data.source,
+            len(prompts),
+            synthetic=False,
+        ),
         evidence=evidence_of(task_check, roles, quick=quick),
         provenance=about,
         task_check=task_check,
