@@ -11,7 +11,7 @@ from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.rule import Group, MemberEffect, Screen, in_unit, least
 from interp_toolkit.circuits.metrics.causal_words import NOT_TESTED, CausalWord, in_words
-from interp_toolkit.circuits.metrics.task import TaskCheck
+from interp_toolkit.circuits.metrics.task import EFFECT_THRESHOLD, TaskCheck
 from interp_toolkit.evidence import untested
 from interp_toolkit.finding import Finding, column
 from interp_toolkit.formatting import p_cell, percent
@@ -449,11 +449,12 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
             "metric lost",
         ],
         rows,
-        "K-composition: score of the weights alone. Attention: induction attention on the prompts "
-        "of the knockouts, intact and without the path from the earlier head to this head's keys; "
-        "metric lost: without that path. Shown: "
-        f"the {PARTNERS_SHOWN} earlier heads with the largest effect for each, and all whose path "
-        "the attention is shown to need.",
+        "K-composition: score of the weights alone. Attention: induction attention where the "
+        "prompts of the knockouts repeat, mean of the prompts' means, intact and without the path "
+        "from the earlier head to this head's keys; metric lost: without that path. In bold, and "
+        f"in the findings: those that cost at least {percent(EFFECT_THRESHOLD)} of that attention "
+        f"(adjusted p at most {LEVEL:g}); beside them the {PARTNERS_SHOWN} with the largest effect "
+        "for each.",
         highlight=named,
     )
 
