@@ -236,7 +236,7 @@ def test_bad_files_are_one_clear_line_and_run_nothing(call, bad_files, tmp_path:
         ["analyze", "toy:xor-3head", "--probe", "xor"],
         ["analyze", "toy:xor-2head", "--probe", "xr"],
         ["analyze", "toy:xor-2head", "--probe", "xor", "--table", "0110"],
-        ["analyze", "toy:xor-2head", "--probe", "boolean"],
+        ["analyze", "toy:induction", "--probe", "boolean"],
         ["analyze", "toy:xor-2head", "--probe", "xor", "--tokens", "0=a"],
         ["analyze", "toy:xor-2head", "--probe", "xor", "--position", "last"],
         ["analyze", "toy:xor-2head", "--probe", "xor", "--hook", "resid_pst"],

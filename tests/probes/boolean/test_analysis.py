@@ -654,3 +654,11 @@ def test_a_feature_with_the_name_of_a_function_keeps_its_own_accuracy() -> None:
 def test_a_fixture_s_own_task_is_analyzed_without_data(tiny_xor_model, tiny_one_head_model):
     assert it.analyze(tiny_xor_model, "xor").status == "separable"
     assert it.analyze(tiny_one_head_model, "xor").status == "not_separable"
+
+
+def test_without_a_table_the_function_is_the_models_own() -> None:
+    assert BOOLEAN.unfit(it.load("toy:parity-3head"), None) is None
+    assert BOOLEAN.unfit(it.load("toy:xor-2head"), None) is not None  # xor runs by default
+    assert it.analyze("toy:parity-3head", "boolean").status == "separable"
+    with pytest.raises(InputError, match="--table"):
+        it.analyze("toy:induction", "boolean")
