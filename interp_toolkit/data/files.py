@@ -29,6 +29,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from interp_toolkit.data.arrays import data_of_arrays
 from interp_toolkit.data.cells import PromptTable
 from interp_toolkit.data.features import FeatureData
@@ -236,8 +238,7 @@ def _of_arrow(path: Path, table: Any) -> PromptTable:
     names = table.column_names
     if len(set(names)) != len(names):
         raise InputError(f"{path}: two columns have the same name")
-    columns = {name: table.column(name).to_pylist() for name in names}
-    return PromptTable.of(path, columns, "row index", 0)
+    return PromptTable.of(path, dict(zip(names, table.columns, strict=True)), "row index", 0)
 
 
 def _saved_by_datasets(folder: Path) -> bool:
@@ -285,7 +286,7 @@ def _joined(path: Path, shards: Sequence[Path]) -> PromptTable:
     for table in tables[1:]:
         if list(table.columns) != list(tables[0].columns):
             raise InputError(f"{table.path} has other columns ({table.names}) than its neighbors")
-    columns = {
+    columns: dict[str, list[Any]] = {
         name: [value for table in tables for value in table.columns[name].values]
         for name in tables[0].columns
     }
@@ -401,10 +402,13 @@ def _check_lengths(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
 def _separated(path: Path) -> PromptTable:
     import csv
 
-    text = io.StringIO(_text_of(path).removeprefix("\ufeff"), newline="")
+    text = _text_of(path).removeprefix("\ufeff")
     delimiter = "\t" if _ending(path) == ".tsv" else ","
+    if (read := _by_arrow(text, delimiter)) is not None:
+        return PromptTable.of(path, read)
     try:
-        header, *rows = list(csv.reader(text, delimiter=delimiter, strict=True))
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        header, *rows = list(reader)
     except (csv.Error, ValueError) as error:
         raise InputError(f"{path}: this cannot be read as a table ({first_line(error)})") from error
     rows = [row for row in rows if row]
@@ -428,6 +432,38 @@ def _separated(path: Path) -> PromptTable:
             "tabs in a .tsv file"
         )
     return PromptTable.of(path, dict(zip(header, zip(*rows, strict=True), strict=True)))
+
+
+def _by_arrow(text: str, delimiter: str) -> dict[str, Any] | None:
+    """The columns of a table of two columns or more; None where `csv` must decide or refuse."""
+    import csv
+
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    content = text.encode()
+    marks = np.frombuffer(content, np.uint8)
+    quotes = np.flatnonzero(marks == ord('"'))
+    if len(quotes):  # quotes in cells without quotes, and text behind quotes, are for `csv`
+        around = np.pad(marks, 1, constant_values=ord("\n"))
+        around = around[np.concatenate([quotes[::2], quotes[1::2] + 2])]
+        if len(quotes) % 2 or not np.isin(around, list(f'\n"{delimiter}'.encode())).all():
+            return None
+    try:
+        first = text[: text.find("\n") + 1]
+        header = next(csv.reader([first], delimiter=delimiter, strict=True))
+        table = arrow_csv.read_csv(
+            pa.BufferReader(content),
+            arrow_csv.ReadOptions(block_size=min(max(len(content), 1), 2**31 - 1)),
+            arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            arrow_csv.ConvertOptions(column_types=dict.fromkeys(header, pa.large_string())),
+        )
+    except (pa.ArrowException, csv.Error):
+        return None
+    names = table.column_names
+    is_whole = names == header and len(set(names)) == len(names) > 1 and len(table)
+    columns = table.columns
+    return dict(zip(names, columns, strict=True)) if is_whole else None
 
 
 def _of_records(

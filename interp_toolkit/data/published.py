@@ -29,7 +29,7 @@ def recognized(table: PromptTable) -> tuple[PromptTable, str, bool | None]:
         if values is None:
             continue
         used = {plain[name] for name in needed}
-        rest = {n: c.values for n, c in table.columns.items() if n not in used and n not in values}
+        rest = {n: c for n, c in table.columns.items() if n not in used and n not in values}
         read = PromptTable.of(table.path, values | rest, table.unit, table.first, table.notes)
         return read, title, rule is _token_ids or None
     return table, "", None

@@ -9,7 +9,6 @@ file is refused with both and the options that choose.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -347,7 +346,7 @@ class _Decision:
         """Whether prompts are lists of token ids; raises InputError where texts may be meant."""
         if column.kind != "ids" or column.name == "text":
             return False
-        if isinstance(column.values[0], str) and column.name not in _PROMPTS[0]:
+        if isinstance(column.levels[0], str) and column.name not in _PROMPTS[0]:
             raise InputError(
                 f"{self.table.path}: {column.name!r} holds lists of numbers as text, prompts of "
                 "token ids or texts; call the column 'tokens' or 'text'"
@@ -423,7 +422,7 @@ class _Decision:
         return bool(explicit or self._named(names, ("ids", "texts", *_SCALARS)))
 
     def _are_sentences(self, prompt: str) -> bool:
-        texts = self.table.columns[prompt].values[:_SAMPLE]
+        texts = self.table.columns[prompt][:_SAMPLE]
         return 5 * sum(bool(_WHOLE_SENTENCE.search(str(text))) for text in texts) >= 4 * len(texts)
 
     def _is_class(self, column: Column, prompt: str) -> bool:
@@ -431,8 +430,7 @@ class _Decision:
         n = len(column.distinct)
         if n < 2 or column.n_present < _ROWS_PER_CLASS * n / 2 or n > _FEW_CLASSES:
             return False
-        pairs = zip(self.table.columns[prompt].values, column.values, strict=True)
-        rows = list(itertools.islice(pairs, _SAMPLE))
+        rows = list(zip(self.table.columns[prompt][:_SAMPLE], column[:_SAMPLE], strict=True))
         copied = (re.search(rf"\b{re.escape(str(a).strip())}\b", str(t)) for t, a in rows)
         if 2 * sum(map(bool, copied)) > len(rows):
             return False
