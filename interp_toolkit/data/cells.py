@@ -8,10 +8,11 @@ one that is mostly boolean is `damaged` if other cells stand among them.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,25 +67,35 @@ def _kind_of_text(text: str) -> str:
     if word in BOOLEANS:
         return "bit" if word[0] in "01" else "yes" if word in ("yes", "no") else "boolean"
     if word[0] in "[(":
-        items = list_in(text)
+        items = value_in(text)
         return "text" if items is None else kind_of(items)
     return "number" if _NUMBER.fullmatch(word) else "text"
 
 
-def list_in(text: str) -> list[Any] | None:
-    """The list that a text spells in JSON or Python; None for any other text."""
+def value_in(text: str) -> list[Any] | dict[str, Any] | None:
+    """The list or record that a text spells in JSON or Python; None for any other text."""
     stripped = text.strip()
-    if not stripped.endswith(("]", ")")) or _NO_COMMA.search(stripped):
+    if not stripped.endswith(("]", ")", "}")) or _NO_COMMA.search(stripped):
         return None
     for parse in (json.loads, ast.literal_eval):
         try:
             value = parse(stripped)
         except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
             continue
-        return list(value) if isinstance(value, list | tuple) else None
+        is_list = isinstance(value, list | tuple)
+        return list(value) if is_list else value if isinstance(value, dict) else None
     return None
 
 
+def plain_name(name: str) -> str:
+    """A column's name in lower case, with underscores for spaces."""
+    return name.strip().lower().replace(" ", "_")
+
+
+#: what stands for the words to fill in
+BLANK = re.compile(
+    r"\[(?:MASK|BLANK)\]|<(?:mask|blank)>|\bBLANK\b|_{3,}|(?<!\S)_{1,2}(?![^\s.,;:!?。，？])"
+)
 TOKEN_COLUMNS = ("tokens", "token_ids", "input_ids", "ids")
 _SPACED_IDS = re.compile(r"\s*\d{1,9}(?:(?:\s*,\s*|\s+)\d{1,9})+\s*")
 
@@ -99,7 +110,7 @@ def _spaced_ids(values: Sequence[Any]) -> list[list[int]] | None:
 def items_of(value: Any) -> Any:
     """A list as such, also where a text spells it; any other value unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "("):
-        items = list_in(value)
+        items = value_in(value)
         return value if items is None else items
     return list(value) if isinstance(value, tuple) else value
 
@@ -272,6 +283,25 @@ class Column:
         )
 
 
+def _paths(name: str, value: Any) -> list[str]:
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+        value = dict(enumerate(value[:2]))
+    if not isinstance(value, Mapping):
+        return [name]
+    return [path for key, one in value.items() for path in _paths(f"{name}.{key}", one)] or [name]
+
+
+def _inside(keys: Sequence[str], value: Any) -> Any:
+    """The value at a path of keys and indices; None if there is none."""
+    for key in keys:
+        value = value_in(value) if isinstance(value, str) else value
+        if isinstance(value, list) and key.isdigit() and int(key) < len(value):
+            value = value[int(key)]
+        else:
+            value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
 @dataclass(frozen=True, eq=False)
 class PromptTable:
     """The columns of a file; messages call its rows `unit` and count them from `first`.
@@ -310,8 +340,33 @@ class PromptTable:
 
     @property
     def names(self) -> str:
-        """The columns' names, for messages."""
-        return some_of([name or "(no name)" for name in self.columns])
+        """The columns' names, for messages; of records, the paths of their values."""
+        paths = {name: self.paths(name) for name in self.columns}
+        inside = [path for name, several in paths.items() if several != [name] for path in several]
+        plain = [name or "(no name)" for name, several in paths.items() if several == [name]]
+        return some_of([*plain, *inside])
+
+    def paths(self, name: str) -> list[str]:
+        """The paths of values in a column's records, such as `turns.0.text`, long texts first.
+
+        The column's own name where its first cell is no record.
+        """
+        [first] = self.columns[name][:1] or [None]
+        values = {
+            path: _inside(path[len(name) + 1 :].split("."), first) for path in _paths(name, first)
+        }
+        return sorted(values, key=lambda p: -len(values[p]) if isinstance(values[p], str) else 0)
+
+    def with_paths(self, names: Iterable[str]) -> PromptTable:
+        """The table with the values at these paths as columns of their own, where there are any."""
+        columns = dict(self.columns)
+        for name in names:
+            first, *keys = name.split(".")
+            if name not in columns and keys and first in columns:
+                inside = [_inside(keys, value) for value in columns[first].values]
+                if any(value is not None for value in inside):
+                    columns[name] = Column.of(name, inside)
+        return dataclasses.replace(self, columns=columns)
 
     def select(self, rows: np.ndarray) -> PromptTable:
         """The table of these rows."""

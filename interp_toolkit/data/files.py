@@ -362,6 +362,11 @@ def _json(path: Path) -> PromptTable:
 
 def _rows_inside(path: Path, content: Any) -> tuple[Any, tuple[str, ...]]:
     """The rows in a record that holds them under a key or by their ids, and a note of it."""
+    if isinstance(content, list) and content and all(isinstance(one, str) for one in content):
+        return {"text": content}, ("a list of texts",)
+    if isinstance(content, list) and content and all(map(_is_pair, content)):
+        firsts, seconds = map(list, zip(*content, strict=True))
+        return {"input": firsts, "output": seconds}, ("pairs as input and output",)
     if not isinstance(content, dict):
         return content, ()
     lists = [n for n, v in content.items() if isinstance(v, list) and v and _are_records(v)]
@@ -383,6 +388,10 @@ def _rows_inside(path: Path, content: Any) -> tuple[Any, tuple[str, ...]]:
             raise InputError(f"{path}: its columns have different rows")
         return {name: list(value.values()) for name, value in content.items()}, ()
     return values, (f"records under {len(values)} keys",)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and [type(one) for one in value] == [str, str]
 
 
 def _are_records(values: Sequence[Any]) -> bool:

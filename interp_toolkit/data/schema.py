@@ -15,8 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from interp_toolkit.data.cells import LOGICAL, Column, PromptTable
-from interp_toolkit.data.published import plain_name, recognized
+from interp_toolkit.data.cells import (
+    BLANK,
+    LOGICAL,
+    TOKEN_COLUMNS,
+    Column,
+    PromptTable,
+    items_of,
+    plain_name,
+)
+from interp_toolkit.data.choices import as_answers
+from interp_toolkit.data.published import recognized
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.files import read_yaml
 
@@ -26,11 +35,22 @@ Space = Literal["auto", "add", "keep"]
 _PROMPTS = (
     ("tokens", "text", "clean"),
     ("clean_prompt", "prompt_clean", "clean_prefix", "prompt"),
-    ("question", "sentence", "input", "prefix", "statement", "instruction", "query", "goal"),
+    ("input_ids", "token_ids"),
+    (
+        "question",
+        "question_stem",
+        "sentence",
+        "input",
+        "prefix",
+        "statement",
+        "instruction",
+        "query",
+        "goal",
+    ),
 )
 _ANSWERS = (
     ("answer",),
-    ("target_true", "correct_answer", "best_answer", "clean_answer", "answers"),
+    ("target_true", "correct_answer", "best_answer", "clean_answer", "answers", "correct_answers"),
 )
 #: names that class labels have as often as answers do
 _ANSWERS_OR_LABELS = ("correct", "target", "output", "completion", "continuation")
@@ -38,10 +58,18 @@ _WRONG = (
     ("wrong",),
     ("target_false", "wrong_answer", "incorrect_answer", "best_incorrect_answer"),
     ("incorrect_answers", "wrong_answers", "patch_answer", "incorrect"),
+    ("incorrect_answer_1", "wrong_answer_1", "distractor1"),
 )
 _CORRUPTED = (
     ("corrupted",),
-    ("corrupt", "corrupted_prompt", "counterfactual_prompt", "corrupted_hard", "patch_prefix"),
+    (
+        "corrupt",
+        "corrupted_prompt",
+        "corrupt_prompt",
+        "counterfactual_prompt",
+        "corrupted_hard",
+        "patch_prefix",
+    ),
 )
 _ROLES = {"answer": (*_ANSWERS, _ANSWERS_OR_LABELS), "wrong": _WRONG, "corrupted": _CORRUPTED}
 _OPTIONS = re.compile(
@@ -49,6 +77,7 @@ _OPTIONS = re.compile(
 )  # columns of a multiple choice
 _IDS = ("ids", "bit", "number")
 _SCALARS = ("text", "number", *LOGICAL)
+_LISTS = ("mixed", "nested", "other", "texts")
 _FEW_CLASSES = 20
 _MOST_WORDS = 4  # in the name of a column of prompts
 _ROWS_PER_CLASS = 5
@@ -184,7 +213,38 @@ def plan_of(
     data_set, of_ids = "", None
     if not schema.is_explicit and not chosen:
         table, data_set, of_ids = recognized(table)
-    return table, _Decision(table, schema, chosen, data_set, of_ids).plan()
+    columns = (schema.prompt_column, schema.wrong_column, schema.corrupted_column)
+    used = {*columns, schema.group_column, *(name.partition("=")[0] for name in chosen or ())}
+    table = table.with_paths([name for name in (*used, schema.answer_column) if name])
+    if not data_set and not schema.answer_ids:
+        read = as_answers(table, used, schema.answer_column)
+        if read is not None:
+            wrong = schema.wrong_column or ("wrong" if "wrong" in read.columns else None)
+            table = read
+            schema = dataclasses.replace(schema, answer_column="answer", wrong_column=wrong)
+    plan = _Decision(table, schema, chosen, data_set, of_ids).plan()
+    for name in (plan.prompt, plan.corrupted):
+        if name is None or table.columns[name].kind != "texts":
+            continue
+        lists = table.columns[name].mapped(items_of)
+        if all(isinstance(v, list) and set(map(type, v)) == {str} for v in lists.levels):
+            text, note = _texts_of_lists(lists)
+            table = dataclasses.replace(table, columns={**table.columns, name: text})
+            plan = dataclasses.replace(plan, notes=(*plan.notes, note))
+    return table, plan
+
+
+def _texts_of_lists(lists: Column) -> tuple[Column, str]:
+    """Lists of words as texts, or the first of several texts, with a note."""
+    name, items = lists.name, [item for items in lists.levels for item in items]
+    if any(" " in item.strip() for item in items):
+        first = [items[0] for items in lists.values]
+        return Column.of(name, first), f"of several texts in {name!r} the first is read"
+    space = "" if any(item[:1].isspace() for item in items) else " "
+    how = "joined by spaces" if space else "joined"
+    return Column.of(
+        name, list(map(space.join, lists.values))
+    ), f"lists of words in {name!r}, {how}"
 
 
 class _Decision:
@@ -216,6 +276,7 @@ class _Decision:
         """Decide role by role; each takes its column from the later ones."""
         columns = self.table.columns
         prompt = self._prompt()
+        self._check_inside("prompt", prompt)
         prompt_ids = self._is_ids(columns[prompt])
         position = self._by_name((("position",),), _IDS)
         answer_position = self._by_name((("answer_position",),), _IDS)
@@ -226,6 +287,8 @@ class _Decision:
         corrupted = self.schema.corrupted_column or self._by_name(
             _CORRUPTED, ("ids",) if prompt_ids else ("text", "ids", "number", "mixed")
         )
+        for role, name in (("answer", answer), ("wrong", wrong), ("corrupted", corrupted)):
+            self._check_inside(role, name)
         is_flag = wrong is not None and columns[wrong].kind in LOGICAL
         is_flag &= answer is None or columns[answer].kind not in ("number", *LOGICAL)
         if is_flag and self.schema.wrong_column is None:
@@ -244,6 +307,10 @@ class _Decision:
             self.taken -= {wrong, corrupted}
             wrong = corrupted = None
         answer_ids = answer is not None and self._holds_ids(answer, prompt_ids, answer_position)
+        is_text = columns[prompt].kind not in ("ids", *_LISTS)
+        if prompt == "tokens" and is_text and (answer is None or answer_ids):
+            problem = "is not a list of ids; call a column of texts 'text'"
+            raise self.table.refuse(0, prompt, problem)
         features = tuple(self._features())
         plan = Plan(
             *(prompt, prompt_ids, answer, answer_ids, wrong, corrupted),
@@ -251,6 +318,15 @@ class _Decision:
         )
         self.unfilled = _ROLES.keys() - plan.roles.keys()
         return dataclasses.replace(plan, notes=(*self._renamed(plan), *self.notes, *self._rest()))
+
+    def _check_inside(self, role: str, name: str | None) -> None:
+        """Raise InputError if a column holds records, naming the values in them."""
+        paths = [] if name is None else self.table.paths(name)
+        if paths not in ([], [name]):
+            options = [f"--{role}-column {path}" for path in paths]
+            raise InputError(
+                f"{self.table.path}: {name!r} holds records; give {' or '.join(options[:3])}"
+            )
 
     def _check(self, name: str) -> Column:
         if name not in self.table.columns:
@@ -291,7 +367,8 @@ class _Decision:
         wordy = [c for n, c in self.table.columns.items() if c.is_wordy and n not in self.taken]
         others = ("text", "ids", "mixed", "number", "bit", "other", "yes", "nested")
         for names in _PROMPTS:
-            columns = self._named(names, (*others, "texts") if "tokens" in names else others)
+            kinds = ("ids",) if "input_ids" in names else others
+            columns = self._named(names, (*others, "texts") if "tokens" in names else kinds)
             varied = [c for c in columns if not self._is_label(c)] or ([] if wordy else columns)
             if len(varied) > 1 and names is not _PROMPTS[0]:
                 several = [column.name for column in varied]
@@ -346,7 +423,8 @@ class _Decision:
         """Whether prompts are lists of token ids; raises InputError where texts may be meant."""
         if column.kind != "ids" or column.name == "text":
             return False
-        if isinstance(column.levels[0], str) and column.name not in _PROMPTS[0]:
+        names = (*_PROMPTS[0], *TOKEN_COLUMNS)
+        if isinstance(column.levels[0], str) and column.name not in names:
             raise InputError(
                 f"{self.table.path}: {column.name!r} holds lists of numbers as text, prompts of "
                 "token ids or texts; call the column 'tokens' or 'text'"
@@ -397,6 +475,15 @@ class _Decision:
         if self._is_class(column, prompt):
             n = len(column.distinct)
             return self._ambiguous_label(column, f"has {n} values in {column.n_present} rows")
+        texts = self.table.columns[prompt][:_SAMPLE]
+        if all(BLANK.search(str(text)) for text in texts) and all(
+            str(word) in str(text) for word, text in zip(column[:_SAMPLE], texts, strict=True)
+        ):
+            return InputError(
+                f"{self.table.path}: {column.name!r} stands in prompts with a blank, and may fill it"
+                f" or not: give --answer-column {column.name}, or --feature-column for prompts "
+                f"without answers (columns: {self.table.names})"
+            )
         logical = [c for c in self.table.columns.values() if c.kind in LOGICAL]
         labels = [c.name for c in logical if not c.is_row_number and c.name != column.name]
         if not labels or not self._are_sentences(prompt):
@@ -453,8 +540,8 @@ class _Decision:
         if lists or len(options) > 1:
             raise InputError(
                 f"{self.table.path}: {column.name!r} holds numbers or letters of the options in "
-                f"{', '.join(one.name for one in options[:4])}; give a column of the words "
-                "themselves with --answer-column, and the other words with --wrong-column"
+                f"{', '.join(one.name for one in options[:4])}, but not one for every row; remove "
+                "the other rows, or give a column of words with --answer-column"
             )
 
     def _wrong_names(self, answer: str | None) -> Sequence[Sequence[str]]:
@@ -530,6 +617,9 @@ class _Decision:
         names = {role: {n for tier in tiers for n in tier} for role, tiers in _ROLES.items()}
         unfit = [
             f"{name!r} ({self.table.columns[name].kind}) is not read as {role}"
+            + "".join(
+                f": --{role}-column {path}" for path in self.table.paths(name)[:1] if path != name
+            )
             for role, of_role in names.items()
             for name in rest
             if plain_name(name) in of_role and role in self.unfilled

@@ -8,7 +8,9 @@ text. Everything that was decided or left out is recorded in `source` and `readi
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ import numpy as np
 
 from interp_toolkit.data.border import Border, PromptTexts, at_border, mending_space, spaced
 from interp_toolkit.data.cells import (
+    BLANK,
     NO_ANSWER,
     Column,
     PromptTable,
@@ -39,6 +42,9 @@ from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.formatting import counted
 
 MOST_MISSING = 1 / 4  # of the cells of a label, prompt, position or group
+_BLANK_SAMPLE = 200  # rows in which blanks are looked for
+_MOST_BLANKS = 0.9  # of these rows
+_QUESTION = re.compile(r"[.!?。！？].*[?？:：]\s*$")  # behind another sentence
 _ALIKE = 5  # rows with one and the same first token from which that is noted
 
 
@@ -99,6 +105,8 @@ def data_of_table(
     n_rows, left = len(table), _Left(table)
     table = _complete(table, plan, left)
     notes = [*table.notes, *plan.notes]
+    if getattr(tokenizer, "mask_token", None) is None:
+        table = _before_blanks(table, plan, notes)
     rows, corrupted, answers, wrong = _tokens(table, plan, tokenizer, schema, left, notes)
     answer_position = (
         None if plan.answer_position is None else _id_lists(table, plan.answer_position)
@@ -152,7 +160,7 @@ def untokenized(
     if plan.prompt_ids and (plan.answer is None or plan.answer_ids):
         return list(data_of_table(table, None, schema, feature_names).reading)
     n_rows, left, notes = len(table), _Left(table), [*table.notes, *plan.notes]
-    table = _complete(table, plan, left)
+    table = _before_blanks(_complete(table, plan, left), plan, notes)
     lines = [*roles_of(plan), *notes, *left.notes(n_rows)]
     if plan.prompt_ids or plan.answer is None or plan.answer_ids:
         return [*lines, *map(short, table.columns[plan.prompt][:SHOWN])]
@@ -241,6 +249,37 @@ def _complete(table: PromptTable, plan: Plan, left: _Left) -> PromptTable:
     if 2 * len(rows) < len(table):
         raise InputError(f"{left.first} ({len(left.numbers)} of {len(table)} prompts do not fit)")
     return table.select(rows)
+
+
+def _before_blanks(table: PromptTable, plan: Plan, notes: list[str]) -> PromptTable:
+    """The table with prompts that end before their blank, if nearly all have one blank to fill."""
+    sample = list(map(str, table.columns[plan.prompt][:_BLANK_SAMPLE]))
+    blanks = [len(BLANK.findall(text)) == 1 and "\n" not in text for text in sample]
+    if sum(blanks) < _MOST_BLANKS * len(sample):
+        return table
+    example = BLANK.search(sample[blanks.index(True)])
+    assert example is not None
+    if plan.answer is None:
+        notes.append(
+            f"prompts have a blank, {example[0]!r}; with --answer-column they end before it"
+        )
+        return table
+    columns = dict(table.columns)
+    for name in (plan.prompt, plan.corrupted):
+        if name is not None:
+            columns[name] = Column.of(name, list(map(_before_blank, columns[name].values)))
+    changed = list(map(str.__ne__, columns[plan.prompt].values, table.columns[plan.prompt].values))
+    if any(changed):
+        n = counted(len(changed), "prompt")
+        notes.append(f"{sum(changed):,} of {n} end before their blank, {example[0]!r}")
+    return dataclasses.replace(table, columns=columns)
+
+
+def _before_blank(text: str) -> str:
+    """A prompt up to its blank; unchanged if it begins with it, or a question follows."""
+    before, _, behind = "\0".join(BLANK.split(text, 1)).partition("\0")
+    is_whole = not before.strip() or BLANK.search(behind) or _QUESTION.search(behind)
+    return text if is_whole else before.rstrip(" ")
 
 
 def _lacks(plan: Plan, name: str, value: Any) -> bool:
@@ -429,8 +468,6 @@ def _prompts(table: PromptTable, name: str, tokenizer: Tokenizer | None) -> Ragg
     """Prompts that are texts or lists of ids."""
     column = table.columns[name]
     if column.kind not in ("ids", "mixed", "nested", "other", "texts") or name == "text":
-        if name == "tokens":
-            raise table.refuse(0, name, "is not a list of ids; call a column of texts 'text'")
         return _tokenized(table, _texts(table, name), tokenizer)
     rows = [items_of(value) for value in column.values]
     for number, row in enumerate(rows):

@@ -123,7 +123,7 @@ def test_columns_of_published_data_sets_are_recognized(tmp_path, name):
     prompt, answer, wrong, source = only(tmp_path / "data.jsonl", [PUBLISHED[name]])
     text = "Ann and Bob met. Bob thanked" if name == "IOI" else "Ann and met Bob. Bob thanked"
     assert (prompt, answer, wrong) == (ids(text), ids("Ann"), ids("Bob"))
-    rules = ("IOI", "CounterFact", "BLiMP", "TruthfulQA", "MIB")
+    rules = ("IOI", "CounterFact", "BLiMP", "TruthfulQA")
     assert (f"read as {name}" in source) == (name in rules)
 
 
@@ -152,12 +152,88 @@ def test_input_and_output_are_prompt_and_answer(tmp_path, texts):
     assert "not read" not in data.source
 
 
-def test_numbers_of_options_are_no_answers(tmp_path, texts):
+def choice(folder, records):
+    data = read_data(saved(folder / "choice.jsonl", "\n".join(map(json.dumps, records))), ids)
+    wrong = None if data.wrong is None else data.wrong.ravel().tolist()
+    return data.answers.ravel().tolist(), wrong, [row.tolist() for row in data.tokens]
+
+
+TEXTS = ["red ink", "blue sky", "dry tea"]
+OPTIONS = {
+    "list": ({"choices": TEXTS}, (0, 1, 2)),
+    "from 1": ({"options": TEXTS}, (1, 2, 3)),
+    "letters": ({"options": [f"({c}) {t}" for c, t in zip("ABC", TEXTS, strict=True)]}, "ABC"),
+    "record": ({"choices": {"text": TEXTS, "label": ["1", "2", "3"]}}, "123"),
+    "records": (
+        {"choices": [{"label": c, "text": t} for c, t in zip("ABC", TEXTS, strict=True)]},
+        "ABC",
+    ),
+    "by letter": ({"choices": dict(zip("ABC", TEXTS, strict=True))}, ("A.", "(B)", "C")),
+    "columns": (dict(zip("ABC", TEXTS, strict=True)), "ABC"),
+    "numbered": ({f"option{i}": t for i, t in enumerate(TEXTS, 1)}, "123"),
+    "numbered from 0": ({f"sol{i}": t for i, t in enumerate(TEXTS, 1)}, (0, 1, 2)),
+    "lettered": ({f"answer{c}": t for c, t in zip("ABC", TEXTS, strict=True)}, "ABC"),
+}
+
+
+@pytest.mark.parametrize("key", ["answer", "label", "correct"])
+@pytest.mark.parametrize("form", OPTIONS)
+def test_the_option_that_a_key_names_is_the_answer(tmp_path, form, key):
+    options, keys = OPTIONS[form]
+    rows = [{"question": "What is it", **options, key: one} for one in keys]
+    answers, wrong, _ = choice(tmp_path, rows)
+    assert answers == [ids(text)[0] for text in TEXTS]
+    assert wrong == [ids(text)[0] for text in ("blue", "red", "red")]
+
+
+def test_a_key_without_an_option_is_refused_and_features_are_no_options(tmp_path, texts):
     row = {"sentence": "Ann helped as _ was nice", "option1": "Ann", "option2": "Bob"}
-    path = saved(tmp_path / "winogrande.jsonl", json.dumps(row | {"answer": "1"}))
+    path = saved(tmp_path / "winogrande.jsonl", json.dumps(row | {"answer": "3"}))
     for read in (check_header, lambda path: read_data(path, ids)):
         with pytest.raises(InputError, check=texts):
             read(path)
+    bits = [{"text": f"x {a} {b}", "a": a, "b": b, "answer": a ^ b} for a in (0, 1) for b in (0, 1)]
+    data = read_data(saved(tmp_path / "xor.json", json.dumps(bits)), ids)
+    assert data.answers.ravel().tolist() == [ids(str(row["answer"]))[0] for row in bits]
+    assert data.names == ("a", "b")
+
+
+@pytest.mark.parametrize("blank", ["_", "___", "[MASK]", "<mask>", "BLANK"])
+def test_prompts_end_before_their_blank_and_stay_whole_without_answers(tmp_path, blank):
+    rows = [{"sentence": f"Ann helped as {blank} was nice."}, {"sentence": f"I am {blank}."}]
+    path = saved(tmp_path / "rows.json", json.dumps(rows))
+    assert [row.tolist() for row in read_data(path, ids).tokens] == [
+        ids(r["sentence"]) for r in rows
+    ]
+    path = saved(tmp_path / "rows.json", json.dumps([r | {"answer": "Kim"} for r in rows]))
+    data = read_data(path, ids)
+    assert [row.tolist() for row in data.tokens] == [ids("Ann helped as"), ids("I am")]
+    assert "2 of 2 prompts" in data.source
+
+
+def test_values_in_records_are_columns_by_their_paths(tmp_path):
+    rows = [
+        {"turns": [{"who": "a", "say": "It is in"}], "about": {"right": ["Rome"], "kind": 1}}
+    ] * 2
+    path = saved(tmp_path / "rows.json", json.dumps(rows))
+    with pytest.raises(InputError, match=r"turns\.0\.say"):
+        read_data(path, ids)
+    schema = {"prompt_column": "turns.0.say", "answer_column": "about.right"}
+    data = read_data(path, ids, schema=schema)
+    assert (data.tokens[0].tolist(), data.answers[0].tolist()) == (ids("It is in"), ids("Rome"))
+    with pytest.raises(InputError, match=r"--answer-column about\.right"):
+        read_data(path, ids, schema=schema | {"answer_column": "about"})
+    flag = read_data(path, ids, schema={**schema, "feature_column": "about.kind"})
+    assert flag.column("about.kind").tolist() == [True, True]
+
+
+def test_lists_of_texts_pairs_and_lists_of_words_are_prompts(tmp_path):
+    data = read_data(saved(tmp_path / "a.json", json.dumps(["a b", "c d"])), ids)
+    assert [row.tolist() for row in data.tokens] == [ids("a b"), ids("c d")]
+    data = read_data(saved(tmp_path / "a.json", json.dumps([["hot", "cold"], ["up", "down"]])), ids)
+    assert (data.tokens[0].tolist(), data.answers[0].tolist()) == (ids("hot"), ids("cold"))
+    data = read_data(saved(tmp_path / "a.jsonl", json.dumps({"tokens": ["a", "b"]})), ids)
+    assert data.tokens[0].tolist() == ids("a b")
 
 
 def test_rows_without_an_answer_are_left_out_and_counted(tmp_path, texts):
