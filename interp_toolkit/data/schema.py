@@ -480,7 +480,7 @@ class _Decision:
             str(word) in str(text) for word, text in zip(column[:_SAMPLE], texts, strict=True)
         ):
             return InputError(
-                f"{self.table.path}: {column.name!r} stands in prompts with a blank, and may fill it"
+                f"{self.table.path}: {column.name!r} stands in prompts with a blank and may fill it"
                 f" or not: give --answer-column {column.name}, or --feature-column for prompts "
                 f"without answers (columns: {self.table.names})"
             )
