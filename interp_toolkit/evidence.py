@@ -20,7 +20,7 @@ are made here too, by the same comparison of an interval with the claimed bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -76,7 +76,7 @@ def control_of_p(name: str, p_value: float, level: float, smallest: float = 0.0)
         smallest: smallest p-value that the comparison could give, such as 1 / (draws + 1).
     """
     if math.isnan(p_value):
-        return Control(name, "powerless", f"no {name} were compared")
+        return Control(name, "powerless", f"no comparison with {name} was made")
     if smallest > level:
         return Control(name, "powerless", f"with so few {name}, p cannot fall below {smallest:.2g}")
     if p_value <= level:
@@ -207,6 +207,7 @@ def effect_status(
     effect: str = "effect",
     confirmed: Status = "detected",
     denied: Status = "not_detected",
+    shown: Callable[[float], str] = "{:.3g}".format,
 ) -> Verdict:
     """The status of a claim that an effect is at least `threshold`, and why it is not confirmed.
 
@@ -219,6 +220,7 @@ def effect_status(
         effect: what the effect is called in reasons.
         confirmed: what a confirmed claim is called.
         denied: what a denied claim is called.
+        shown: the threshold in reasons.
 
     Examples:
         >>> effect_status(0.2, 0.4, 0.1, [Control("shuffled weights", "passed")])
@@ -232,11 +234,11 @@ def effect_status(
         reasons = [c.reason for c in controls if c.reason is not None]
         return "undecided", (reasons or ["no control to compare the effect with"])[0]
     if high < threshold:
-        return denied, f"the interval of the {effect} is below {threshold:g}"
+        return denied, f"the interval of the {effect} is below {shown(threshold)}"
     if unconfirmed is not None:
         return "undecided", unconfirmed
     if low < threshold:
-        return "undecided", f"the interval of the {effect} includes {threshold:g}"
+        return "undecided", f"the interval of the {effect} includes {shown(threshold)}"
     return _unless_explained(controls, confirmed)
 
 

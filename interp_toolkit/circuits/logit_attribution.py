@@ -34,7 +34,7 @@ from pydantic import Field
 from torch import Tensor
 
 from interp_toolkit import plots
-from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_answers
+from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_answers, unseen_note
 from interp_toolkit.circuits.roles import analysis as roles
 from interp_toolkit.circuits.roles.permuted import orders, permutation_p_values, smallest_p
 from interp_toolkit.circuits.roles.reading import Queries, queries_of, readout
@@ -102,6 +102,7 @@ class LensStep:
     value: float = column("metric", unit="logits")
     low: float = column("low")
     high: float = column("high")
+    half: str = column("half")
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,10 @@ class LogitAttributionFinding(Finding):
         lambda c: c.status == "detected",
     )
     lens: Sequence[LensStep] = records(
-        LensStep, "Logit lens", "Mean metric read at each depth, with its 95 % CI."
+        LensStep,
+        "Logit lens",
+        "Mean metric read at each depth, with its 95 % CI. Half: whether it is shown to be at "
+        "least, or less than, half of the final metric on the same prompts.",
     )
     prompts: Sequence[PromptAttribution] = records(
         PromptAttribution,
@@ -269,9 +273,12 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
     ground = (metric, total.mean, total.low, total.high, total.n, error, least, performed.summary)
     evidence = LogitAttributionEvidence(status, *ground, reason=REASONS[status])
     names = [EMBEDDING, *(f"layer {n}" for n in range(len(lens) - 1))]
-    reads = (estimate(values, unseen=UNSEEN) for values in queries.by_row(lens))
-    read = [(e.mean, e.low, e.high) for e in reads]
-    steps = [LensStep(name, *numbers) for name, numbers in zip(names, read, strict=True)]
+    steps = []
+    for name, values in zip(names, queries.by_row(lens), strict=True):
+        read = estimate(values, unseen=UNSEEN)
+        above = estimate(values - own.sum(0) / 2, unseen=UNSEEN)  # half of the final metric
+        half = HALF[int(above.low > 0) - int(above.high < 0)]
+        steps.append(LensStep(name, read.mean, read.low, read.high, half))
     return LogitAttributionFinding(
         headline=headline(components, evidence),
         findings=sentences(components, steps, evidence),
@@ -282,7 +289,8 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
         prompts=by_prompt(list(effects), own),
         notes=[
             "Direct effects only: nothing is ablated, and effects through later layers are not "
-            "included."
+            "included.",
+            unseen_note(total.n),
         ],
         plots=[effects_figure(components), lens_figure(steps)],
     )
@@ -354,13 +362,24 @@ def sentences(
             for c in first
         )
         + f" (n = {e.rows}).",
-        *(
-            f"The logit lens first reaches half of the {e.metric} {_where(step)}, where its mean "
-            f"is {with_ci(step.value, step.low, step.high)}, n = {e.rows}."
-            for step in [s for s in lens if s.value >= e.total / 2 > 0][:1]  # none if < 0
-        ),
+        *_half(lens, e),
         f"Task: {e.task.rstrip('.')}.",
     ]
+
+
+HALF = {1: "at least", 0: "undecided", -1: "less"}
+
+
+def _half(lens: Sequence[LensStep], e: LogitAttributionEvidence) -> list[str]:
+    """Between which depths the lens comes to read half of a metric above 0."""
+    if e.total_low <= 0:
+        return []
+    reached = max([n for n, step in enumerate(lens) if step.half != HALF[1]], default=-1) + 1
+    short = next((n for n, step in enumerate(lens) if step.half != HALF[-1]), len(lens)) - 1
+    last = f"at least half {_where(lens[reached])}" if reached < len(lens) else ""
+    first = f"less than half of it {_where(lens[short])}" if short >= 0 else ""
+    parts = [part for part in (first, last) if part]
+    return [f"The logit lens of the {e.metric} reads {' and '.join(parts)}."] if parts else []
 
 
 def _where(step: LensStep) -> str:

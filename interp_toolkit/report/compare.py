@@ -9,7 +9,8 @@ interval of the difference, second minus first, excludes 0:
 The rule is valid for any dependence between the two numbers (the same prompts, say). Its error
 probability, for each number separately, is at most the sum of both intervals' error probabilities.
 Numbers without an interval are never tested: their differences are reported for the evidence, and
-not compared for entries.
+not compared for entries. Effects on different metrics, or under different conditions, are not
+compared: the metric or the condition is among the words that differ.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NAMES = (
 #: fields whose interval is the entry's `low` and `high`, or its `interval`
 ESTIMATES = ("value", "effect", "mean", "cosine", "gap")
 #: fields whose words are outcomes, in addition to status words
-WORDS = ("causal", "answer", "outcome", "word", "structure")
+WORDS = ("causal", "answer", "outcome", "word", "structure", "others")
 STATUSES = frozenset(get_args(Status))
 NOT_COMPARED = (
     "probe",
@@ -226,6 +227,9 @@ def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
         probe, model = a["probe"], _model(a)
         verdicts.append((probe, model, a["evidence"]["status"], b["evidence"]["status"]))
         (first_entries, left), (second_entries, also_left) = entries_of(a), entries_of(b)
+        metrics = _metric(a), _metric(b)
+        if metrics[0] != metrics[1]:
+            differences.append(Difference(probe, model, "", "metric", *metrics))
         unnamed += left + also_left
         for entry in first_entries.keys() | second_entries.keys():
             if entry not in second_entries or entry not in first_entries:
@@ -234,7 +238,10 @@ def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
             if of in second_entries:
                 n_entries += bool(of)
                 for difference, has_interval in _between(
-                    (probe, model, of), first_entries[of], second_entries[of]
+                    (probe, model, of),
+                    first_entries[of],
+                    second_entries[of],
+                    same_metric=metrics[0] == metrics[1],
                 ):
                     with_interval += has_interval
                     if difference is not None:
@@ -411,13 +418,29 @@ def _model(result: Mapping[str, Any]) -> str:
     return _of_model(result, "name") or "model"
 
 
+def _metric(result: Mapping[str, Any]) -> str | None:
+    """The metric of a result's effects, with its unit; None if it names none."""
+    sources = result.get("task_check"), result["evidence"]
+    parts = [s.get(key) for s in sources if isinstance(s, dict) for key in ("metric", "unit")]
+    return ", ".join(part for part in parts if isinstance(part, str)) or None
+
+
+def _is_effect(field: str) -> bool:
+    return field in ESTIMATES or field.endswith(("_effect", "_drop"))
+
+
 def _between(
-    entry: tuple[str, str, str], first: Mapping[str, Any], second: Mapping[str, Any]
+    entry: tuple[str, str, str],
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    *,
+    same_metric: bool,
 ) -> Iterator[tuple[Difference | None, bool]]:
     """Compare an entry's words and numbers.
 
     Yields the difference (None if the values are the same), and whether both have intervals.
     """
+    same_condition = first.get("others") == second.get("others")
     for field in dict.fromkeys([*first, *second]):
         value, other = first.get(field), second.get(field)
         where = (*entry, field)
@@ -426,6 +449,8 @@ def _between(
         if is_word(field, value) or is_word(field, other):
             yield (Difference(*where, value, other) if value != other else None), False
         elif is_number(value) and is_number(other):
+            if _is_effect(field) and not (same_metric and (same_condition or field != "effect")):
+                continue
             yield from _numbers(where, first, second, plain=not entry[2])
         elif is_number(value) or is_number(other):
             comparable = not entry[2] or _interval(field, first) or _interval(field, second)

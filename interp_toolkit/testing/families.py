@@ -237,6 +237,68 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
         "layer_types": [*["linear_attention"] * 3, "full_attention"],
     },
     "Qwen3_5": _LINEAR,
+    "Bamba": {**_MAMBA, "attn_layer_indices": [1]},
+    "Ernie4_5_Moe": {
+        "moe_num_experts": 4,
+        "moe_k": 2,
+        "moe_intermediate_size": 16,
+        "moe_num_shared_experts": 1,
+        "moe_layer_start_index": 1,
+    },
+    "FlexOlmo": _EXPERTS,
+    "Glm4MoeLite": _LATENT,
+    "Jais2": {},
+    "JetMoe": {
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "kv_channels": 8,
+        "num_key_value_heads": 4,
+    },
+    "Lfm2Moe": {
+        **_EXPERTS,
+        "moe_intermediate_size": 16,
+        "num_dense_layers": 1,
+        "layer_types": ["conv", "full_attention"],
+    },
+    "Mamba2": {
+        "num_attention_heads": None,
+        "num_key_value_heads": None,
+        "num_heads": 8,
+        "head_dim": 8,
+        "state_size": 8,
+        "n_groups": 1,
+        "chunk_size": 8,
+    },
+    "Ministral3": {"head_dim": 8},
+    "ModernBertDecoder": {
+        "num_key_value_heads": None,
+        "local_attention": 8,
+        "num_hidden_layers": 4,
+    },
+    "Qwen3_5Moe": {
+        **_EXPERTS,
+        **_LINEAR,
+        "moe_intermediate_size": 16,
+        "shared_expert_intermediate_size": 16,
+    },
+    "RecurrentGemma": {
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "num_hidden_layers": 3,
+        "lru_width": 32,
+        "attention_window_size": 8,
+        "block_types": ["recurrent", "recurrent", "attention"],
+    },
+    "VaultGemma": {"head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 8},
+    "Youtu": _LATENT,
+    "Gemma4": {
+        "vocab_size_per_layer_input": 50,
+        "hidden_size_per_layer_input": 8,
+        "head_dim": 8,
+        "global_head_dim": 8,
+        "sliding_window": 8,
+        "num_hidden_layers": 6,
+    },
     "Zamba2": {
         "num_hidden_layers": 4,
         "mamba_d_state": 8,
@@ -252,8 +314,10 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
 }
 _CONFIGS: Mapping[str, str] = {
     "Gemma3": "Gemma3TextConfig",
+    "Gemma4": "Gemma4TextConfig",
     "Llama4": "Llama4TextConfig",
     "Qwen3_5": "Qwen3_5TextConfig",
+    "Qwen3_5Moe": "Qwen3_5MoeTextConfig",
 }
 _MODELS: Mapping[str, str] = {"GPT2": "GPT2LMHeadModel"}
 

@@ -46,6 +46,14 @@ def test_an_undecided_intervention_leaves_the_wording_undecided():
     assert sentence_part(as_claim(HEAD), [ATTENDS, refuted]).answer == "refuted"
 
 
+def test_a_test_that_cannot_be_made_leaves_the_wording_untestable():
+    """Unless what was tested earns the word already."""
+    untestable = dataclasses.replace(MATTERS, answer="not_testable")
+    assert sentence_part(as_claim(HEAD), [ATTENDS, untestable]).answer == "not_testable"
+    mild = as_claim(HEAD | {"says": "attends"})
+    assert sentence_part(mild, [ATTENDS, untestable]).answer == "confirmed"
+
+
 def test_what_other_heads_lack_is_no_effect_of_this_one():
     """That no other head contributes is found by a knockout, of the others."""
     complete = Part("all", "confirmed", "no more. More", "intervened")

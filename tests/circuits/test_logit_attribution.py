@@ -252,10 +252,20 @@ def test_half_of_the_metric_is_only_said_to_be_reached_of_a_positive_one(
 ) -> None:
     whole = (total, total - 0.1, total + 0.1, 8, 0.0, 0.1, "performed.")
     evidence = LogitAttributionEvidence("not_tested", "logit difference", *whole)
-    lens = [LensStep("embedding", 0.0, -0.1, 0.1), LensStep("layer 0", total, -3.0, 3.0)]
+    lens = [
+        LensStep("embedding", 0.0, -0.1, 0.1, "undecided"),
+        LensStep("layer 0", total, -3.0, 3.0, "at least"),
+    ]
     text = " ".join(sentences([], lens, evidence))
     texts(text)
     assert "embedding" not in text
+    assert ("half" in text) == said
+
+
+def test_whether_half_is_reached_is_decided_on_the_same_prompts() -> None:
+    result = it.analyze("toy:induction-trained", "logit-attribution")
+    assert [step.half for step in result.lens] == ["less", "less", "at least"]
+    assert not result.lens[-1].low > result.evidence.total_high / 2  # the intervals alone overlap
 
 
 def test_the_table_by_prompt_sums_to_each_prompt_s_metric():

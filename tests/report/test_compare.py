@@ -234,3 +234,33 @@ def test_any_evidence_is_compared_or_left_alone(
     (folder / "b.json").write_text(json.dumps(changed))
     for one, other in (("a.json", "b.json"), ("b.json", "a.json")):
         compare(folder / one, folder / other).tables()
+
+
+HEAD = {"detector": "induction", "layer": 0, "head": 1, "effect": 0.9}
+HEAD |= {"effect_low": 0.8, "effect_high": 1.0, "others": "intact"}
+
+
+def test_effects_under_other_conditions_are_not_compared(compared: Any) -> None:
+    other = HEAD | {"effect": 0.1, "effect_low": 0.0, "effect_high": 0.2, "others": "knocked out"}
+    found = compared(document(result(heads=[HEAD])), document(result(heads=[other])))
+    [difference] = found.differences
+    assert (difference.field, difference.beyond) == ("others", None)
+    assert found.evidence.numbers_with_intervals == 0
+    again = compared(
+        document(result(heads=[HEAD])), document(result(heads=[other | {"others": "intact"}]))
+    )
+    assert again.evidence.numbers_differ == 1
+
+
+@pytest.mark.parametrize("key", ["metric", "unit"])
+@pytest.mark.parametrize("place", ["evidence", "task_check"])
+def test_effects_on_other_metrics_are_not_compared(compared: Any, key: str, place: str) -> None:
+    def one(name: str) -> dict[str, Any]:
+        edge = {"edge": "a->b", "effect": len(name), "low": len(name) - 0.1, "high": len(name)}
+        return document(result(edges=[edge], **{place: {key: name}}))
+
+    found = compared(one("nats"), one("logits"))
+    [difference] = found.differences
+    assert (difference.field, difference.first, difference.second) == ("metric", "nats", "logits")
+    assert found.evidence.numbers_with_intervals == 0
+    assert compared(one("nats"), one("nats")).evidence.numbers_with_intervals == 1

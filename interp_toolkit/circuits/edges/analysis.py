@@ -53,7 +53,11 @@ from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Scree
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.wiring import Node
 from interp_toolkit.circuits.metrics.metrics import LogProbability, RepeatedTokens
-from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_prompts
+from interp_toolkit.circuits.metrics.prompts import (
+    prompts_from_data,
+    repeated_prompts,
+    unseen_note,
+)
 from interp_toolkit.circuits.metrics.task_check import assumption_note
 from interp_toolkit.circuits.weights.composition import CompositionScores
 from interp_toolkit.data import FeatureData
@@ -328,6 +332,8 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
         notes.append(f"the circuit is kept in {name}, as a model{instead}")
     elif options.keep_circuit is not None:
         notes.append("no circuit is kept, as none was chosen")
+    if circuit.held_out is not None:
+        notes.append(unseen_note(circuit.held_out.n_rows))
     figures = []
     if circuit.included:
         figures.append(circuit_figure(graph))

@@ -220,7 +220,7 @@ class Checks:
         n = len(self.exchanged) + len(self.random)
         name = "other circuits of the same size"
         if n == 0:
-            return Control(name, "powerless", f"no {name} were compared")
+            return Control(name, "powerless", f"no comparison with {name} was made")
         if 1 / (1 + n) > LEVEL:
             return Control(name, "powerless", f"too few {name} were compared ({n})")
         return control_of_p(name, (1 + self.as_good(share)) / (1 + n), LEVEL)

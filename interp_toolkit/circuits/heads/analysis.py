@@ -222,6 +222,15 @@ def _finding(
         "rows": len(scores.prompts),
         "sha256": digest_of_tokens(scores.prompts.tokens) if data is None else data.digest(),
     }
+    task = rows.task if results.runner is None else results.runner.task
+    if task is not None and (
+        task.prompts is not scores.prompts or len(task.rows) < len(rows.prompts)
+    ):
+        data_used |= {
+            "knockouts on": task.prompts.source,
+            "knockout rows": len(task.rows),
+            "knockout sha256": digest_of_tokens(task.prompts.tokens),
+        }
     settings = options.settings(
         detectors=[s.detector for s in scores.scores], effort=options.effort
     )

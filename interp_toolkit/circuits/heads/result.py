@@ -419,14 +419,24 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
             if p.named:
                 named.append(len(rows))
             names = [head_name(reader.layer, reader.head), head_name(p.layer, p.head)]
-            figures = [p.k_composition, p.attention_drop, p_cell(p.p_adjusted), p.value_drop]
+            path = p.attention, p.attention - p.attention_drop, p_cell(p.p_adjusted)
+            figures = [p.k_composition, *path, p.value_drop]
             rows.append([*names, *figures])
     return Table(
         "K-composition into induction heads",
-        ["head", "composes with", "K-composition", "attention lost", "adjusted p", "metric lost"],
+        [
+            "head",
+            "composes with",
+            "K-composition",
+            "attention",
+            "without path",
+            "adjusted p",
+            "metric lost",
+        ],
         rows,
-        "K-composition: score of the weights alone. Lost: the loss of induction attention, and of "
-        "the metric, when the path from the earlier head to this head's keys is ablated. Shown: "
+        "K-composition: score of the weights alone. Attention: induction attention on the prompts "
+        "of the knockouts, intact and without the path from the earlier head to this head's keys; "
+        "metric lost: without that path. Shown: "
         f"the {PARTNERS_SHOWN} earlier heads with the largest effect for each, and all whose path "
         "the attention is shown to need.",
         highlight=named,

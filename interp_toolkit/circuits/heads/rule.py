@@ -556,7 +556,7 @@ class Knockouts:
         over = (
             f"effect over all interventions, {percent(low, 1)} to {percent(high, 1)} of the metric,"
         )
-        status, reason = effect_status(low, high, bound, controls, effect=over)
+        status, reason = effect_status(low, high, bound, controls, effect=over, shown=_percent)
         if status == "undecided" and because is not None:
             reason = because
         elif status == "undecided" and min(share.high for share in effect.values()) < bound:
@@ -813,6 +813,7 @@ def screen(
             knockouts.threshold,
             [attention[head] for head in heads],
             effect="joint effect of all heads",
+            shown=_percent,
             unconfirmed=(  # of no head is it shown that it has the pattern
                 f"knocking out this pattern in all heads{where} costs "
                 f"{cost(least(effect))} of the metric, and none was tested alone"
@@ -822,6 +823,9 @@ def screen(
         if status != "not_detected":
             break
     return screens
+
+
+_percent = partial(percent, digits=1)
 
 
 def group_effects(

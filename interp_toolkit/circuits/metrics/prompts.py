@@ -23,6 +23,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import ShortRepr, listed
 from interp_toolkit.models.model import Model, sizes
+from interp_toolkit.stats import clopper_pearson
 
 ROWS = 16
 LONGEST = 128  # positions a row, where the context allows
@@ -246,6 +247,19 @@ def copies_note(prompts: Prompts, distinct: Prompts) -> str | None:
     copies = len(prompts) - len(distinct)
     return (
         f"{copies} of {len(prompts)} prompts are duplicates and were left out" if copies else None
+    )
+
+
+def unseen_note(n: int) -> str:
+    """What intervals over prompts allow for (see `stats.estimate`).
+
+    Args:
+        n: number of prompts.
+    """
+    most = clopper_pearson(0, n)[1]
+    return (
+        f"CIs allow for a kind of prompt that none of these {n} is: up to {100 * most:.1f} % of "
+        "all prompts may be of one; more prompts narrow them"
     )
 
 

@@ -30,6 +30,7 @@ from interp_toolkit.circuits.metrics.prompts import (
     copies_note,
     prompts_from_data,
     repeated_prompts,
+    unseen_note,
 )
 from interp_toolkit.circuits.metrics.task import TaskCheck, metric_for
 from interp_toolkit.circuits.metrics.task_check import LARGE_ROWS, is_large
@@ -283,6 +284,7 @@ def analyze(run: Run[PatchingOptions]) -> PatchingFinding:
         reason=why or REASONS[status],
     )
     notes = [note for note in (copies_note(user_prompts, user_prompts.distinct()),) if note]
+    notes.append(unseen_note(len(prompts)))
     left_out = len(user_prompts.distinct()) - len(prompts)
     if left_out:
         notes.append(

@@ -190,6 +190,20 @@ def stored_kinds(folder: Path) -> dict[str, str]:
     return kinds
 
 
+def saved_row(folder: Path, name: str, row: int) -> torch.Tensor | None:
+    """A row of a tensor in a folder's weights; None if there is no tensor of this name."""
+    for path in weight_files(folder):
+        if path.suffix == ".bin":
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            if name in state:
+                return state[name][row]
+            continue
+        with safe_open(path, framework="pt") as file:
+            if name in file.keys():  # noqa: SIM118
+                return file.get_slice(name)[row]
+    return None
+
+
 def _shapes_in(path: Path) -> list[list[int]]:
     with safe_open(path, framework="pt") as file:
         return [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118  (not a dict)

@@ -74,6 +74,7 @@ from interp_toolkit.probes.estimators.separability import Certificate, Separabil
 from interp_toolkit.probes.estimators.truth_tables import TABLES, check_table
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure, head_name
+from interp_toolkit.stats import LEVEL
 
 MOST_POINTS = 2_000  # drawn per class; more make the page slow and show nothing new
 LABELLED_POINTS = 16  # largest number of points that are labeled with their input
@@ -423,8 +424,9 @@ def find_function(run: Run[Any], table: str) -> BooleanFinding:
         focus = focus_of(verdicts)
         heads, notes = list[HeadEffect](), list[str]()
         stage.append(stages.begin("heads"))
-        sampled = targets[focus].sampled
-        if verdicts[focus].status == "separable" or sampled:
+        sampled, scores = targets[focus].sampled, verdicts[focus].held_out
+        reads = scores is not None and scores.p_value <= LEVEL
+        if verdicts[focus].status == "separable" or reads:
             heads, notes = head_effects(
                 run,
                 prompts,

@@ -404,8 +404,8 @@ class BooleanFinding(Finding):
         "Heads",
         "The probe's score, split by head: a head's mean score where the function is true minus "
         "where it is false. Share: fraction of the sum over all heads and other components. "
-        "Ablated: accuracy with the head replaced by its mean; all heads: accuracy of the same "
-        "probe without ablation.",
+        "Ablated: accuracy with the head replaced by its mean, on the rows that the probe was "
+        "fitted to; all heads: accuracy of the same probe without ablation.",
         least=1,
         sparse=True,
         cells={

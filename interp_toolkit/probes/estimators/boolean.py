@@ -6,6 +6,7 @@ with scikit-learn's message.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal
 
 import numpy as np
@@ -14,9 +15,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import listed
 from interp_toolkit.probes.estimators.arrays import checked_rows
 from interp_toolkit.probes.estimators.logistic_probe import LogisticProbe
-from interp_toolkit.probes.estimators.truth_tables import TABLES, truth_values
+from interp_toolkit.probes.estimators.truth_tables import TABLES, combinations, truth_values
 
 
 class BooleanProbe(BaseEstimator):
@@ -71,7 +73,8 @@ class BooleanProbe(BaseEstimator):
 
         Raises InputError for an invalid table or option, features that do not fit the table (such
         as the function's values in their place), a different number of rows, NaN or infinity in X,
-        and data in which the function takes one value only.
+        and data in which the function takes one value only. Warns of combinations of the features
+        that no row has, since a probe of simpler functions fits the others.
         """
         activations = checked_rows(X).astype(np.float64, copy=False)
         truth = truth_values(self.table, features)
@@ -83,6 +86,14 @@ class BooleanProbe(BaseEstimator):
             raise InputError(
                 f"the function {self.table!r} is {bool(truth[0])} on every row: the labels hold "
                 "one class only; give data in which it takes both values"
+            )
+        absent = np.setdiff1d(np.arange(len(self.table)), combinations(self.table, features))
+        if len(absent):
+            names = [f"{number:0{len(self.table).bit_length() - 1}b}" for number in absent.tolist()]
+            warnings.warn(
+                f"no row has {listed(names)}: the rows do not tell {self.table} from functions "
+                "that differ there only",
+                stacklevel=2,
             )
         self.probe_ = LogisticProbe(
             C=self.C,

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import counted
@@ -75,6 +75,11 @@ def truth_values(table: str, features: Any) -> Bool[np.ndarray, " batch"]:
         >>> truth_values("0110", [[0, 0], [0, 1], [1, 0], [1, 1]]).tolist()
         [False, True, True, False]
     """
+    return np.asarray(np.array([bit == "1" for bit in table])[combinations(table, features)])
+
+
+def combinations(table: str, features: Any) -> Int[np.ndarray, " batch"]:
+    """Which entry of the table every row of features is; arguments and errors as `truth_values`."""
     n_features = check_table(table)
     hint = _features_not_values(table, n_features)
     columns = as_booleans(features, hint=hint)
@@ -85,8 +90,7 @@ def truth_values(table: str, features: Any) -> Bool[np.ndarray, " batch"]:
             f"the truth table {table!r} takes {n_features} features, got "
             f"{counted(n_columns, 'column')}{remedy}"
         )
-    index = columns @ (1 << np.arange(n_features - 1, -1, -1))
-    return np.asarray(np.array([bit == "1" for bit in table])[index])
+    return np.asarray(columns @ (1 << np.arange(n_features - 1, -1, -1)))
 
 
 @cache  # truth values are asked for more often than errors are shown

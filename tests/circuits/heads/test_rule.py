@@ -107,7 +107,12 @@ def test_twins_back_each_other_up(texts):
         assert twin.causal == "major"
         assert least(twin.knockout.own).high < 0.5
         assert twin.knockout.claim is twin.knockout.restored
+        assert twin.knockout.others == "knocked out"
     texts(result.verdict)
+
+
+def test_a_head_alone_is_knocked_out_with_the_others_intact(analyzed):
+    assert head(analyzed("toy:induction", "heads"), "induction", 1, 0).knockout.others == "intact"
 
 
 @pytest.fixture(scope="module")

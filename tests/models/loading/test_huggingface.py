@@ -459,3 +459,23 @@ def test_a_module_of_transformers_that_stays_changed_is_reported(folder):
         notes = " ".join(record_of(load(path)).notes)
         changed = modeling_gemma2.eager_attention_forward.__module__ != modeling_gemma2.__name__
         assert changed == ("modeling_gemma2.eager_attention_forward stays wrapped" in notes)
+
+
+@pytest.mark.parametrize("format_", ["safetensors", "bin"])
+def test_the_padding_token_keeps_its_embedding(tmp_path, format_):
+    """For Youtu, transformers zeroes that row after loading (see findings)."""
+    sizes = {"q_lora_rank": 12, "kv_lora_rank": 10, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4}
+    config = transformers.YoutuConfig(**SMALL, **sizes, v_head_dim=6, pad_token_id=3)
+    model = transformers.YoutuForCausalLM(config).eval()
+    with torch.no_grad():
+        model.model.embed_tokens.weight.normal_(generator=torch.Generator().manual_seed(0))
+    model.save_pretrained(tmp_path)
+    if format_ == "bin":
+        state = load_file(tmp_path / "model.safetensors")
+        (tmp_path / "model.safetensors").unlink()
+        torch.save(state, tmp_path / "pytorch_model.bin")
+    tokens = torch.tensor([[5, 3, 7, 3]])
+    with torch.no_grad():
+        expected = model(tokens).logits
+        assert torch.allclose(load(tmp_path)(tokens), expected, atol=1e-5)
+    assert expected[..., 3].abs().max() > 0.1

@@ -480,6 +480,13 @@ def test_controls_on_sampled_data_are_balanced() -> None:
     assert site.controls["AND"] == pytest.approx(0.5, abs=3 * error)
 
 
+@pytest.mark.parametrize(("kind", "split"), [("xor", True), ("nothing", False)])
+def test_the_score_of_a_probe_that_reads_nothing_is_not_split(kind: str, split: bool) -> None:
+    model, data = planted(200, 5, kind)
+    result = BOOLEAN(model, table="0110", data=data, shuffles=39, reinitialisations=0)
+    assert bool(result.heads) == split
+
+
 def test_no_shuffles_are_none() -> None:
     model, data = planted(120, 3, "xor")
     without, some = (

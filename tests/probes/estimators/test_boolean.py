@@ -154,3 +154,15 @@ def test_scoring_on_other_rows_needs_as_many_features(texts):
     probe = XORProbe().fit(noisy_activations(PAIRS), PAIRS)
     with pytest.raises(InputError, check=texts):
         probe.score(noisy_activations(PAIRS), PAIRS[:3])
+
+
+@pytest.mark.parametrize(
+    ("rows", "absent"),
+    [([0, 1, 2, 3], []), ([0, 1, 2], ["11"]), ([1, 2, 2, 3], ["00"]), ([0, 1], ["10", "11"])],
+)
+def test_combinations_that_no_row_has_are_warned_of(rows, absent, recwarn):
+    AB = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])[rows]
+    XORProbe().fit(AB, AB)
+    warned = [str(w.message) for w in recwarn]
+    assert len(warned) == bool(absent)
+    assert all(name in text for name in absent for text in warned)

@@ -37,6 +37,7 @@ from interp_toolkit.models.loading.memory_needed import (
     announce,
     check_layers,
     count_parameters,
+    saved_row,
     stored_kinds,
     weight_files,
 )
@@ -326,7 +327,18 @@ def _load_module(
     )
     if bare:
         loading = {**loading, "unexpected_keys": without_pooler(loading["unexpected_keys"])}
+    _restore_padding(model, folder)
     return model, loading
+
+
+def _restore_padding(model: Any, folder: Path) -> None:
+    """Set the embedding of the padding token as saved: for some models transformers zeroes it."""
+    for name, module in model.named_modules():
+        row = module.padding_idx if isinstance(module, torch.nn.Embedding) else None
+        if row is not None and not module.weight[row].any():
+            saved = saved_row(folder, f"{name}.weight", row)
+            if saved is not None and saved.shape == module.weight[row].shape:
+                module.weight.data[row] = saved.to(module.weight)
 
 
 def check_complete(source: Path, loading: dict[str, Any]) -> None:
