@@ -56,7 +56,8 @@ def kind_of(value: Any) -> str:
         types = set(map(type, value))
         if types == {int}:
             return "ids"
-        return "missing" if not value else "texts" if types <= {str, int, float} else "nested"
+        are_texts = types <= {str, int, float} and (str in types or len(value) == 1)
+        return "missing" if not value else "texts" if are_texts else "nested"
     return "record" if isinstance(value, Mapping) else "other"
 
 
@@ -291,7 +292,7 @@ def _paths(name: str, value: Any) -> list[str]:
     return [path for key, one in value.items() for path in _paths(f"{name}.{key}", one)] or [name]
 
 
-def _inside(keys: Sequence[str], value: Any) -> Any:
+def value_at(keys: Sequence[str], value: Any) -> Any:
     """The value at a path of keys and indices; None if there is none."""
     for key in keys:
         value = value_in(value) if isinstance(value, str) else value
@@ -353,7 +354,7 @@ class PromptTable:
         """
         [first] = self.columns[name][:1] or [None]
         values = {
-            path: _inside(path[len(name) + 1 :].split("."), first) for path in _paths(name, first)
+            path: value_at(path[len(name) + 1 :].split("."), first) for path in _paths(name, first)
         }
         return sorted(values, key=lambda p: -len(values[p]) if isinstance(values[p], str) else 0)
 
@@ -363,7 +364,7 @@ class PromptTable:
         for name in names:
             first, *keys = name.split(".")
             if name not in columns and keys and first in columns:
-                inside = [_inside(keys, value) for value in columns[first].values]
+                inside = [value_at(keys, value) for value in columns[first].values]
                 if any(value is not None for value in inside):
                     columns[name] = Column.of(name, inside)
         return dataclasses.replace(self, columns=columns)

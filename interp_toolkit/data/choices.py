@@ -3,8 +3,8 @@
 Published files hold the options as a list (`choices`), as a record of lists or of scores
 (`{"text": [...], "label": [...]}`, `{"Rome": 1, "Oslo": 0}`) or in columns of their own (`A` to
 `D`, `option1`, `answerA`), and the right one as a letter, an index or a label. A number is a label
-where the options have numbers that fit, else an index; from 1 where the largest is the number of
-options and none is 0, else from 0, which the note says.
+where the options have numbers that fit, else an index from 0 or 1, which the note says: the one
+that names an option in every row, or as the user chooses.
 """
 
 from __future__ import annotations
@@ -14,8 +14,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from interp_toolkit.data.cells import LOGICAL, Column, PromptTable, items_of, plain_name, value_in
-from interp_toolkit.errors import some_of
+from interp_toolkit.data.cells import (
+    LOGICAL,
+    Column,
+    PromptTable,
+    items_of,
+    plain_name,
+    short,
+    value_in,
+)
+from interp_toolkit.errors import InputError, some_of
 
 Options = tuple[list[str], list[Any]]  # the labels and texts of one row
 
@@ -34,16 +42,17 @@ _LABELED = re.compile(r"\(?[A-H][).]\s*")  # "(A) Rome"
 
 
 def as_answers(
-    table: PromptTable, used: Collection[str | None], chosen: str | None
+    table: PromptTable, used: Collection[str | None], chosen: str | None, start: int | None
 ) -> PromptTable | None:
     """The table with the right options as column `answer`, and others as `wrong` if all rows have.
 
     None where there are no options, or a row's key names none of them. `used` are columns of other
-    roles, `chosen` the column that the user calls the answer.
+    roles, `chosen` the column that the user calls the answer, `start` the first option's number.
+    Raises InputError where numbers may count from 0 or 1.
     """
     plain = {plain_name(name): name for name in table.columns if name not in used}
     names = plain if chosen is None else {plain_name(chosen): chosen}
-    for scored in (names[name] for name in _SCORES if name in names):
+    for scored in (names[name] for name in _SCORES if name in names and start is None):
         rows = list(map(_scored, table.columns[scored].values))
         if all(rows):
             return _replaced(table, rows, [scored], f"the right one of {scored!r}")
@@ -53,13 +62,32 @@ def as_answers(
             continue
         by_letter = any(cell in _LETTERS for cell in column.levels)
         for several, options in _options(table, plain, key, by_letter):
-            start = None if by_letter else _start(column.values, options)
-            rows = list(map(partial(_picked, start), column.values, options))
-            if all(rows):
-                counted = "" if start is None else f" (counted from {start})"
-                what = f"the option in {some_of(several)} that {key!r} names{counted}"
-                return _replaced(table, rows, [*several, key], what)
+            starts: tuple[int | None, ...] = (0, 1) if start is None else (start,)
+            if start is None and (by_letter or _are_labels(column.values, options)):
+                starts = (None,)
+            every = {s: list(map(partial(_picked, s), column.values, options)) for s in starts}
+            fits = [s for s, rows in every.items() if all(rows)]
+            if len(fits) > 1:
+                raise InputError(
+                    f"{table.path}: {key!r} may count the options in {some_of(several)} from 0 or "
+                    f"from 1: {_read(every, 0)} or {_read(every, 1)} in the first row; give "
+                    "--answer-index-from 0 or --answer-index-from 1"
+                )
+            for counted in fits:
+                how = "" if counted is None else f" (counted from {counted})"
+                what = f"the option in {some_of(several)} that {key!r} names{how}"
+                return _replaced(table, every[counted], [*several, key], what)
+    if start is not None:
+        raise InputError(
+            f"{table.path}: there is no column of numbers that name an option in every row, counted"
+            f" from {start}; leave out --answer-index-from {start}, or name the column with "
+            "--answer-column"
+        )
     return None
+
+
+def _read(every: Mapping[Any, Sequence[Any]], start: int) -> str:
+    return short(every[start][0][0])
 
 
 def _replaced(
@@ -96,7 +124,8 @@ def _options(
         is_whole = len(columns) > 1 and all(c.kind in kinds for c in columns.values())
         if is_whole and (stem or by_letter):
             cells = zip(*(column.values for column in columns.values()), strict=True)
-            yield [c.name for c in columns.values()], [(list(columns), [*row]) for row in cells]
+            labels = [] if "1" in columns and "0" not in columns else list(columns)
+            yield [c.name for c in columns.values()], [(labels, [*row]) for row in cells]
 
 
 def _listed(cell: Any) -> Options | None:
@@ -132,19 +161,15 @@ def _scored(cell: Any) -> tuple[str, list[str]] | None:
     return right, [text for text in cell if text != right]
 
 
-def _start(keys: Sequence[str], options: Sequence[Options]) -> int | None:
-    """The number of the first option; None where the keys are labels of options."""
-    if all(key in labels for key, (labels, _) in zip(keys, options, strict=True)):
-        return None
-    most = max(len(texts) for _, texts in options)
-    return int("0" not in keys and str(most) in keys)
+def _are_labels(keys: Sequence[str], options: Sequence[Options]) -> bool:
+    return all(key in labels for key, (labels, _) in zip(keys, options, strict=True))
 
 
 def _picked(start: int | None, key: str, options: Options) -> tuple[str, list[str]] | None:
     """The option that a key names, and the others; None if it names none."""
     labels, texts = options
     if start is not None:
-        at = int(key) - start
+        at = int(key) - start if key.isdecimal() else -1
     else:
         at = labels.index(key) if key in labels else _LETTERS.find(key)
     if not 0 <= at < len(texts) or texts[at] in (None, ""):

@@ -32,18 +32,19 @@ from typing import Any
 import numpy as np
 
 from interp_toolkit.data.arrays import data_of_arrays
-from interp_toolkit.data.cells import PromptTable
+from interp_toolkit.data.cells import PromptTable, value_at
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.preview import described
 from interp_toolkit.data.schema import Schema, as_schema, plan_of
 from interp_toolkit.data.tables import data_of_table, untokenized
+from interp_toolkit.data.templates import is_template
 from interp_toolkit.data.text.tokenization import (
     Tokenizer,
     check_tokenizer,
     data_from_texts,
     read_text,
 )
-from interp_toolkit.errors import PATH, InputError, first_line, some_of, takes
+from interp_toolkit.errors import PATH, InputError, first_line, some_of, suggestion, takes
 from interp_toolkit.files import check_claim, most_text, read_npz
 
 VALUE = 16  # bytes of a table's value as a Python object, before any copy
@@ -84,10 +85,9 @@ def read_data(
         (('a', 'b'), [[True, False]])
     """
     path, chosen = _checked(Path(path)), as_schema(schema)
-    read = _TABLES.get(_ending(path))
-    if read is not None:
+    if _ending(path) in _TABLES:
         with _without_collection():
-            data = data_of_table(read(path), tokenizer, chosen, feature_names)
+            data = data_of_table(_table(path, chosen), tokenizer, chosen, feature_names)
     else:
         _check_no_columns(path, chosen)
         data = _OTHERS[_ending(path)](path, tokenizer, feature_names)
@@ -119,21 +119,29 @@ def check_header(
         schema: as `read_data` takes it.
     """
     path, chosen = _checked(Path(path)), as_schema(schema)
-    read = _TABLES.get(_ending(path))
-    if read is None:
+    if _ending(path) not in _TABLES:
         _check_no_columns(path, chosen)
     elif _ending(path) not in (".parquet", ".arrow", ""):  # large ones are read once
-        plan_of(read(path), chosen, feature_names)
+        plan_of(_table(path, chosen), chosen, feature_names)
 
 
-def read_table(path: str | Path) -> PromptTable | None:
+def read_table(
+    path: str | Path, schema: Schema | Mapping[str, Any] | str | Path | None = None
+) -> PromptTable | None:
     """The columns of a file as they are; None for files without columns.
 
-    Raises InputError as `read_data` does.
+    The arguments are those of `read_data`; raises InputError as it does.
     """
     path = _checked(Path(path))
-    read = _TABLES.get(_ending(path))
-    return None if read is None else read(path)
+    return _table(path, as_schema(schema)) if _ending(path) in _TABLES else None
+
+
+def _table(path: Path, schema: Schema) -> PromptTable:
+    if _ending(path) == ".json":
+        return _json(path, schema.records)
+    if schema.records is not None:
+        raise InputError(f"{path}: --records is the key of records in a .json file")
+    return _TABLES[_ending(path)](path)
 
 
 def preview(
@@ -147,7 +155,7 @@ def preview(
 
     The arguments are those of `read_data`; raises InputError as it does.
     """
-    table = read_table(path)
+    table = read_table(path, schema)
     if tokenizer is None and table is not None:
         return untokenized(table, as_schema(schema), feature_names)
     data = read_data(path, tokenizer, d_vocab, feature_names, schema)
@@ -164,7 +172,7 @@ def is_data(path: str | Path) -> bool:
 
 
 def _check_no_columns(path: Path, schema: Schema) -> None:
-    if schema.is_explicit:
+    if schema != Schema():
         raise InputError(f"{path}: options of columns are for tables, and this is another file")
 
 
@@ -341,15 +349,15 @@ def _jsonl(path: Path) -> PromptTable:
     return _of_records(path, records, "line")
 
 
-def _json(path: Path) -> PromptTable:
+def _json(path: Path, key: str | None = None) -> PromptTable:
     text = _text_of(path)
     try:
         content = _parsed(path, text, "it is not JSON")
     except InputError:
-        if not text.lstrip().startswith("{") or "}\n{" not in text.replace(" ", ""):
+        if key or not text.lstrip().startswith("{") or "}\n{" not in text.replace(" ", ""):
             raise
         return _jsonl(path)
-    content, notes = _rows_inside(path, content)
+    content, notes = _rows_inside(path, content, key)
     if isinstance(content, list) and content and _are_records(content):
         return _of_records(path, content, "record", notes)
     if not isinstance(content, dict) or not all(isinstance(v, list) for v in content.values()):
@@ -360,8 +368,14 @@ def _json(path: Path) -> PromptTable:
     return PromptTable.of(path, content, "record", 1, notes)
 
 
-def _rows_inside(path: Path, content: Any) -> tuple[Any, tuple[str, ...]]:
+def _rows_inside(path: Path, content: Any, key: str | None) -> tuple[Any, tuple[str, ...]]:
     """The rows in a record that holds them under a key or by their ids, and a note of it."""
+    if key is not None:
+        if (inside := value_at(key.split("."), content)) is None:
+            keys = list(content) if isinstance(content, dict) else []
+            raise InputError(f"{path}: there are no records under {key!r}{suggestion(key, keys)}")
+        rows, notes = _rows_inside(path, inside, None)
+        return _with_templates(rows, content), (f"records under {key!r}", *notes)
     if isinstance(content, list) and content and all(isinstance(one, str) for one in content):
         return {"text": content}, ("a list of texts",)
     if isinstance(content, list) and content and all(map(_is_pair, content)):
@@ -373,10 +387,14 @@ def _rows_inside(path: Path, content: Any) -> tuple[Any, tuple[str, ...]]:
     named = [name for name in _RECORDS if name in lists] if len(lists) > 1 else lists
     if len(named) > 1 or (lists and not named):
         raise InputError(
-            f"{path}: it holds {len(lists)} lists of records ({some_of(lists)}); save one alone"
+            f"{path}: it holds {len(lists)} lists of records ({some_of(lists)}); name one, such as "
+            f"--records {lists[0]}"
         )
     if named:
-        return content[named[0]], (f"records under {named[0]!r}",)
+        others = [name for name in lists if name not in named]
+        beside = f", not those under {some_of([repr(name) for name in others])}" if others else ""
+        rows = _with_templates(content[named[0]], content)
+        return rows, (f"records under {named[0]!r}{beside}",)
     values = list(content.values())
     if values and all(isinstance(value, str) for value in values) and len(values) > 1:
         return {"input": list(content), "output": values}, ("keys as input, values as output",)
@@ -388,6 +406,14 @@ def _rows_inside(path: Path, content: Any) -> tuple[Any, tuple[str, ...]]:
             raise InputError(f"{path}: its columns have different rows")
         return {name: list(value.values()) for name, value in content.items()}, ()
     return values, (f"records under {len(values)} keys",)
+
+
+def _with_templates(rows: Any, content: Any) -> Any:
+    """Records with the templates of prompts that stand beside them."""
+    if not isinstance(content, dict) or not isinstance(rows, list) or not _are_records(rows):
+        return rows
+    beside = {name: value for name, value in content.items() if is_template(value)}
+    return [{**beside, **row} for row in rows] if beside else rows
 
 
 def _is_pair(value: Any) -> bool:

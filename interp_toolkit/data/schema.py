@@ -26,6 +26,7 @@ from interp_toolkit.data.cells import (
 )
 from interp_toolkit.data.choices import as_answers
 from interp_toolkit.data.published import recognized
+from interp_toolkit.data.templates import FILLING, filled, first_text, is_template
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.files import read_yaml
 
@@ -71,6 +72,7 @@ _CORRUPTED = (
         "patch_prefix",
     ),
 )
+_TEMPLATES = ("template", "pattern", "prompt_template", "prompt_templates")
 _ROLES = {"answer": (*_ANSWERS, _ANSWERS_OR_LABELS), "wrong": _WRONG, "corrupted": _CORRUPTED}
 _OPTIONS = re.compile(
     r"(choice|option|ending|sol|op)?s?_?[0-9a-e]?"
@@ -99,6 +101,9 @@ class Schema:
         answer_space: whether a space precedes an answer in text: `keep` as in the file, `add` one,
             or `auto`: where the prompt's end and the answer's beginning are words.
         answer_ids: whether numbers as answers are token ids; None: only with prompts of ids.
+        answer_index_from: the number of the first option of a multiple choice, 0 or 1; None: the
+            one that names an option in every row.
+        records: the key, or path of keys, of the records in a `.json` file.
 
     Examples:
         >>> Schema(prompt_column="question", answer_space="add").is_explicit
@@ -113,11 +118,13 @@ class Schema:
     group_column: str | None = None
     answer_space: Space = "auto"
     answer_ids: bool | None = None
+    answer_index_from: int | None = None
+    records: str | None = None
 
     @property
     def is_explicit(self) -> bool:
-        """Whether the user chose anything."""
-        return self != Schema()
+        """Whether the user chose anything of the columns."""
+        return self != Schema(records=self.records)
 
 
 def as_schema(
@@ -143,10 +150,13 @@ def as_schema(
         is_right = all(isinstance(text, str) for text in texts)
         if name == "answer_ids":
             is_right = isinstance(value, bool)
+        elif name == "answer_index_from":
+            is_right = type(value) is int and value in (0, 1)
         elif name == "answer_space":
             is_right = value in get_args(Space)
         if not is_right and (value is not None or name == "answer_space"):
             kinds = {"answer_ids": "true or false", "answer_space": "auto, add or keep"}
+            kinds |= {"answer_index_from": "0 or 1", "records": "the key of a list of records"}
             kind = kinds.get(name, "the name of a column")
             raise InputError(f"{where}: {name} is {value!r}; give {kind}")
     features = values.get("feature_column")
@@ -217,7 +227,7 @@ def plan_of(
     used = {*columns, schema.group_column, *(name.partition("=")[0] for name in chosen or ())}
     table = table.with_paths([name for name in (*used, schema.answer_column) if name])
     if not data_set and not schema.answer_ids:
-        read = as_answers(table, used, schema.answer_column)
+        read = as_answers(table, used, schema.answer_column, schema.answer_index_from)
         if read is not None:
             wrong = schema.wrong_column or ("wrong" if "wrong" in read.columns else None)
             table = read
@@ -229,9 +239,14 @@ def plan_of(
         lists = table.columns[name].mapped(items_of)
         if all(isinstance(v, list) and set(map(type, v)) == {str} for v in lists.levels):
             text, note = _texts_of_lists(lists)
-            table = dataclasses.replace(table, columns={**table.columns, name: text})
-            plan = dataclasses.replace(plan, notes=(*plan.notes, note))
-    return table, plan
+            notes = (*table.notes, note)
+            table = dataclasses.replace(table, columns={**table.columns, name: text}, notes=notes)
+    full = filled(table, plan.prompt, plan.answer, schema.prompt_column is not None)
+    if full is None:
+        return table, plan
+    table, answer = full
+    schema = dataclasses.replace(schema, prompt_column=plan.prompt, answer_column=answer)
+    return table, _Decision(table, schema, chosen, data_set, of_ids).plan()
 
 
 def _texts_of_lists(lists: Column) -> tuple[Column, str]:
@@ -365,6 +380,11 @@ class _Decision:
                 f"--prompt-column clean or --prompt-column {ours[0]}"
             )
         wordy = [c for n, c in self.table.columns.items() if c.is_wordy and n not in self.taken]
+        templates = self._named(_TEMPLATES, ("text", "texts"))
+        templates = [c for c in templates if is_template(c.mapped(first_text)[:_SAMPLE])]
+        if len(templates) == 1:  # filled by other columns
+            wordy = [c for c in wordy if plain_name(c.name) not in FILLING]
+        wordy += [c for c in templates if c not in wordy]
         others = ("text", "ids", "mixed", "number", "bit", "other", "yes", "nested")
         for names in _PROMPTS:
             kinds = ("ids",) if "input_ids" in names else others

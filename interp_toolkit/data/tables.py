@@ -272,6 +272,13 @@ def _before_blanks(table: PromptTable, plan: Plan, notes: list[str]) -> PromptTa
     if any(changed):
         n = counted(len(changed), "prompt")
         notes.append(f"{sum(changed):,} of {n} end before their blank, {example[0]!r}")
+        answers = table.columns[plan.answer].values
+        pairs = zip(columns[plan.prompt].values, answers, changed, strict=True)
+        if unfit := sum(cut and not _may_follow(text, answer) for text, answer, cut in pairs):
+            notes.append(
+                f"in {unfit:,} of {n} the answer does not fill the blank: it stands before it, or "
+                "begins with the prompt"
+            )
     return dataclasses.replace(table, columns=columns)
 
 
@@ -280,6 +287,13 @@ def _before_blank(text: str) -> str:
     before, _, behind = "\0".join(BLANK.split(text, 1)).partition("\0")
     is_whole = not before.strip() or BLANK.search(behind) or _QUESTION.search(behind)
     return text if is_whole else before.rstrip(" ")
+
+
+def _may_follow(text: str, answer: Any) -> bool:
+    """Whether an answer neither stands in a prompt nor repeats it."""
+    if not isinstance(answer, str) or not (word := answer.strip()):
+        return True
+    return not word.startswith(text.strip()) and not re.search(rf"\b{re.escape(word)}\b", text)
 
 
 def _lacks(plan: Plan, name: str, value: Any) -> bool:
@@ -438,6 +452,8 @@ def _words(table: PromptTable, name: str, notes: list[str]) -> Column:
     column = table.columns[name]
     if not column.are_texts:
         column = column.mapped(items_of)
+        for row in column.where(_is_of_numbers):
+            raise table.refuse(row, name, "is a list of numbers, not of texts")
         several = column.where(lambda value: isinstance(value, list) and len(value) > 1)
         if several:
             notes.append(f"of several answers in {name!r} the first counts, {len(several):,} times")
@@ -446,6 +462,12 @@ def _words(table: PromptTable, name: str, notes: list[str]) -> Column:
     for row in column.where(lambda text: text[:2] in ("['", '["') and text.rstrip()[-1:] == "]"):
         raise table.refuse(row, name, "is a list without commas; write lists as JSON")
     return column
+
+
+def _is_of_numbers(value: Any) -> bool:
+    """Whether a cell is a list of numbers, not all of them whole."""
+    is_list = isinstance(value, list) and len(value) > 1
+    return is_list and any(isinstance(one, float) for one in value) and str not in map(type, value)
 
 
 def _texts(table: PromptTable, name: str) -> list[str]:
