@@ -241,7 +241,7 @@ def plan_of(
             text, note = _texts_of_lists(lists)
             notes = (*table.notes, note)
             table = dataclasses.replace(table, columns={**table.columns, name: text}, notes=notes)
-    full = filled(table, plan.prompt, plan.answer, schema.prompt_column is not None)
+    full = filled(table, plan.roles, used, schema.prompt_column is not None)
     if full is None:
         return table, plan
     table, answer = full

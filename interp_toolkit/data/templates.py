@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from interp_toolkit.data.cells import Column, PromptTable, items_of, kind_of, plain_name
@@ -45,12 +45,14 @@ def first_text(value: Any) -> Any:
 
 
 def filled(
-    table: PromptTable, prompt: str, answer: str | None, is_chosen: bool
+    table: PromptTable, roles: Mapping[str, str], used: Collection[str | None], is_chosen: bool
 ) -> tuple[PromptTable, str | None] | None:
     """The table with its prompts filled, and the column of answers; None if they are no templates.
 
-    Raises InputError for a placeholder without one column, unless the user chose these prompts.
+    Columns of words that fill them are left out, except those `used` for something else. Raises
+    InputError for a placeholder without one column, unless the user chose these prompts.
     """
+    prompt, answer = roles["prompt"], roles.get("answer")
     column = table.columns[prompt]
     if not is_template(column[:_SAMPLE]):
         return None
@@ -71,7 +73,10 @@ def filled(
     rows = [_fill(text, sources, cells, row) for row, text in enumerate(column.values)]
     how = [f"from {n!r}" for n in cells] or ["by the answer"]
     note = f"placeholders in {prompt!r} are filled {' and '.join(how)}"
-    columns = {**table.columns, prompt: Column.of(prompt, rows)}
+    kept = {*used, *roles.values()}
+    left = {n for n in cells if n not in kept and table.columns[n].kind == "text"}
+    columns = {n: c for n, c in table.columns.items() if n not in left}
+    columns[prompt] = Column.of(prompt, rows)
     read = dataclasses.replace(table, columns=columns, notes=(*table.notes, note))
     return read, objects[0] if len(objects) == 1 else None
 
@@ -124,6 +129,6 @@ def _unfilled(
     if len(several) > 1:
         mend = f"{some_of(several)} may fill it: keep one of them"
     raise InputError(
-        f"{table.path}: {prompt!r} holds {slot!r}, and {mend}; --prompt-column {prompt} reads it as "
-        f"written (columns: {table.names})"
+        f"{table.path}: {prompt!r} holds {slot!r}, and {mend}; --prompt-column {prompt} reads "
+        f"it as written (columns: {table.names})"
     )

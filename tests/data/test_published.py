@@ -266,6 +266,7 @@ def test_placeholders_are_filled_from_their_columns(tmp_path, template, names):
     assert [row.tolist() for row in data.tokens] == [ids(f"{one} lies in") for one, _ in SUBJECTS]
     assert data.answers.ravel().tolist() == [ids(other)[0] for _, other in SUBJECTS]
     assert f"filled from '{names[0]}'" in data.source
+    assert "not read: " not in data.source
     file = {
         "prompt_templates": [template, "x {}"],
         "samples": [dict(zip(names, p, strict=True)) for p in SUBJECTS],
