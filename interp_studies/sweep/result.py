@@ -327,7 +327,8 @@ def _verdict(
         most = f"the {MOST[measure.better]} mean"
         text = (
             f"undecided which of {len(complete)} points is best: {which} has {most} {text}, "
-            f"and {share} cannot be distinguished from it{alone}"
+            f"and {share} may be as good, by {100 * COVERAGE:g} % intervals for all of them "
+            f"together{alone}"
         )
     else:
         text = (

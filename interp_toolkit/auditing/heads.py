@@ -246,10 +246,14 @@ class _HeadAudit:
             controls += f", not distinguishable from attention to {rival}"
         elif p > (level := self.context.level / self.context.claims):
             controls += f", above {level:.2g}, the level of each of {self.context.claims} claims"
+        score = percent(float(scores.score[self.head]), 1)
+        own = percent(float(scores.attention[self.head]), 1)
+        apart = score != own
+        compared_at = f"{score} at those that matched controls have too, where " if apart else ""
         text = (
-            f"{percent(float(scores.score[self.head]), 1)} of the attention of {self.name} is on "
-            "keys of the pattern, at queries that have such a key; under uniform attention it "
-            f"would be {percent(uniform, 1)}; matched controls: {controls}"
+            f"{own} of the attention of {self.name} is on "
+            f"keys of the pattern, at queries that have such a key; {compared_at}under uniform "
+            f"attention it would be {percent(uniform, 1)}; matched controls: {controls}"
         )
         if not math.isnan(most):
             denied = "no query position has" if most < LEAST_EXCESS else "some query may have"
@@ -333,10 +337,11 @@ class _HeadAudit:
         if answer == "refuted":
             answer = answer_by(False, decision.status == "not_detected")
         least = min(shares, key=lambda s: s.mean)
+        asked = "needed" if self.claim.at_least is None else "claimed"
         text = (
             f"knocking out {self.name}'s attention to the pattern's keys costs "
-            f"{with_interval(least)} of the metric{self._condition}; claimed: at least "
-            f"{percent(self.bound)}"
+            f"{with_interval(least)} of the metric{self._condition}; "
+            f"{asked}: at least {percent(self.bound)}"
         )
         if decision.contradicted:
             text += f", but {decision.because}"

@@ -34,7 +34,12 @@ from pydantic import Field
 from torch import Tensor
 
 from interp_toolkit import plots
-from interp_toolkit.circuits.metrics.prompts import prompts_from_data, repeated_answers, unseen_note
+from interp_toolkit.circuits.metrics.prompts import (
+    on_prompts,
+    prompts_from_data,
+    repeated_answers,
+    unseen_note,
+)
 from interp_toolkit.circuits.roles import analysis as roles
 from interp_toolkit.circuits.roles.permuted import orders, permutation_p_values, smallest_p
 from interp_toolkit.circuits.roles.reading import Queries, queries_of, readout
@@ -281,7 +286,12 @@ def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
         steps.append(LensStep(name, read.mean, read.low, read.high, half))
     return LogitAttributionFinding(
         headline=headline(components, evidence),
-        findings=sentences(components, steps, evidence),
+        findings=on_prompts(
+            sentences(components, steps, evidence),
+            data.source,
+            total.n,
+            synthetic=run.data is None,
+        ),
         evidence=evidence,
         provenance=run.provenance(data, distinct=len(prompts)),
         components=components,

@@ -36,7 +36,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import comparisons_status, only_described, power_of_z
 from interp_toolkit.finding import Finding, Run, analysis, column, records
-from interp_toolkit.formatting import capital, equals_p, listed, p_cell, percent
+from interp_toolkit.formatting import capital, counted, equals_p, listed, p_cell, percent
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.options import Options, Position
@@ -483,9 +483,13 @@ def sentences_of_all(
         headline = (
             f"{capital(circuit.kind)} circuit{plural}, from weights alone: {listed(names, 6)}."
         )
-    best = (beyond if names else scored).iloc[0]
+    if len(names) == len(scored) > 1:
+        headline = f"{capital(circuit.kind)} circuits, from weights alone: all {len(names)} heads."
+    of = beyond if names else scored
+    best = of.iloc[0]
+    alike = listed([name_of(head) for _, head in of[of["read"] == best["read"]].iterrows()], 4)
     which = "significant " if names else ""
-    highest = f"Highest {which}{circuit.score} score: {best.score:.3g} in {name_of(best)} ({SCALE})"
+    highest = f"Highest {which}{circuit.score} score: {best.score:.3g} in {alike} ({SCALE})"
     if math.isnan(best.score):
         highest = f"The {circuit.score} score of {name_of(best)} is undefined (eigenvalues of 0)"
     return [
@@ -493,7 +497,8 @@ def sentences_of_all(
         f"Heads whose circuit {circuit.favors} with randomly permuted residual "
         f"coordinates: {len(names)} of {len(scored)} (p ≤ {LEVEL:g}, Holm over the OV and QK "
         "circuits of all heads)." + _others(circuit, len(scores) - len(scored), notes),
-        f"{highest}; its trace, the sum of the eigenvalues, has z = {best.z:.1f}, "
+        f"{highest}; the trace of {name_of(best)}'s, the sum of the eigenvalues, has "
+        f"z = {best.z:.1f}, "
         f"{equals_p(best.p_adjusted, 'adjusted one-sided p')}"
         f"{'' if names else '; not significant against permuted coordinates'}.",
     ]
@@ -508,10 +513,12 @@ def sentences_of_one(
         return [f"{what} is zero."]
     first, count = fields["pairs"][0], len(fields["singular_values"])
     left, right = (f"{side} {getattr(first, side)}" for side in circuit.sides)
+    ties = sum(f"{pair.score:.4g}" == f"{first.score:.4g}" for pair in fields["pairs"]) - 1
+    more = f", and of {counted(ties, 'more pair')} in the table" if ties else ""
     sentences = [
         f"{what} has an effective rank (participation ratio) of "
         f"{head.effective_rank:.3g}, of at most {count}.",
-        f"Its largest score is {first.score:.4g}, from {left} to {right}.",
+        f"Its largest score is {first.score:.4g}, from {left} to {right}{more}.",
     ]
     if not math.isnan(head.score):
         sentences.append(

@@ -166,6 +166,10 @@ class DoctorFinding(Finding):
         return [table for table in tables if table.rows]
 
 
+def _named(check: Check) -> str:
+    return f"{check.name} ({check.summary.partition(';')[0]})"
+
+
 def _observation(check: Check) -> str:
     return check.summary if check.instead is None else f"{check.summary}; use {check.instead}"
 
@@ -221,7 +225,7 @@ def findings(checks: Sequence[Check], evidence: DoctorEvidence, source: str) -> 
         sentences.append(f"Also failed: {listed([check.name for check in faults[NAMED:]])}.")
     for answer, word in (("undecided", "Undecided"), ("differs", "By design different")):
         if by_answer[answer] and len(sentences) < MOST_FINDINGS - 1:
-            sentences.append(f"{word}: {listed([check.name for check in by_answer[answer]])}.")
+            sentences.append(f"{word}: {listed([_named(check) for check in by_answer[answer]])}.")
     sentences.append(
         f"The checks ran on {source}, in this process; {evidence.not_applicable} do not apply to "
         "this model."

@@ -27,7 +27,7 @@ from interp_toolkit.errors import PATH, InputError, reason_of, takes
 from interp_toolkit.evidence import only_described
 from interp_toolkit.files import parsed, read_whole
 from interp_toolkit.finding import Finding
-from interp_toolkit.formatting import listed
+from interp_toolkit.formatting import counted, listed
 from interp_toolkit.report.format import BOUNDS, is_number, label_of
 from interp_toolkit.results import SCHEMA, Evidence, Provenance, Status, Table, head_name
 
@@ -42,6 +42,8 @@ NAMES = (
 )
 #: fields whose interval is the entry's `low` and `high`, or its `interval`
 ESTIMATES = ("value", "effect", "mean", "cosine", "gap")
+#: fields that do not depend on a metric
+ATTENTION = ("attention", "score", "uniform", "null_mean", "excess")
 #: fields whose words are outcomes, in addition to status words
 WORDS = ("causal", "answer", "outcome", "word", "structure", "others")
 STATUSES = frozenset(get_args(Status))
@@ -94,6 +96,7 @@ class ComparisonEvidence(Evidence):
         words_differ: number of words that differ, plus words and numbers missing in one file.
         numbers_with_intervals: number of compared numbers that have intervals; numbers_differ: how
             many of these have an interval of the difference that excludes 0.
+        numbers_unlike: of those not compared, because their metric or condition differs.
         entries: number of compared entries; entries_alone: of those in one file only;
             entries_unnamed: of those not compared, because they have no name or share one.
         only_first, only_second: results without a counterpart.
@@ -107,6 +110,7 @@ class ComparisonEvidence(Evidence):
     entries: int
     entries_alone: int
     entries_unnamed: int
+    numbers_unlike: int = 0
     only_first: Sequence[str] = ()
     only_second: Sequence[str] = ()
 
@@ -209,7 +213,7 @@ def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
         >>> for toy in ("xor-1head", "xor-2head"):
         ...     it.write_json([it.analyze(f"toy:{toy}", "xor")], f"{toy}.json")
         >>> it.compare("xor-1head.json", "xor-2head.json").headline
-        '1 of 1 verdicts differ: xor: not separable, then separable.'
+        '1 of 1 statuses differ: xor: not separable, then separable.'
     """
     files = [Path(first), Path(second)]
     texts = [_read(path) for path in files]
@@ -222,7 +226,7 @@ def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
         )
     names = _labels(files)
     verdicts, differences, alone = [], list[Difference](), list[tuple[str, str, str, str]]()
-    with_interval = n_entries = unnamed = 0
+    with_interval = n_entries = unnamed = unlike = 0
     for a, b in pairs:
         probe, model = a["probe"], _model(a)
         verdicts.append((probe, model, a["evidence"]["status"], b["evidence"]["status"]))
@@ -243,7 +247,8 @@ def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
                     second_entries[of],
                     same_metric=metrics[0] == metrics[1],
                 ):
-                    with_interval += has_interval
+                    with_interval += has_interval is True
+                    unlike += has_interval is None
                     if difference is not None:
                         differences.append(difference)
     differences.sort(key=lambda d: (d.beyond is not True, isinstance(d.first, float)))
@@ -259,6 +264,7 @@ def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
         entries=n_entries,
         entries_alone=len(alone),
         entries_unnamed=unnamed,
+        numbers_unlike=unlike,
         only_first=only[0],
         only_second=only[1],
     )
@@ -288,8 +294,8 @@ def _headline(evidence: ComparisonEvidence, changed: Sequence[tuple[str, str, st
     if changed:
         probe, first, second = changed[0]
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-        return f"{len(changed)} of {n} verdicts differ: {_then(probe, first, second)}{more}."
-    same = "The verdict is the same" if n == 1 else f"All {n} verdicts are the same"
+        return f"{len(changed)} of {n} statuses differ: {_then(probe, first, second)}{more}."
+    same = "The status is the same" if n == 1 else f"All {n} statuses are the same"
     entries = evidence.words_differ + evidence.entries_alone
     if entries:
         return f"{same}, but {entries} of the details below differ."
@@ -312,17 +318,22 @@ def _findings(
         sentences.append(f"Verdicts: {listed([_then(*one) for one in changed])}.")
     if words:
         ranked = sorted(words, key=lambda d: d.field not in ("status", "detected", *WORDS))
-        named = [_then(f"{d.of} {label_of(d.field)}".strip(), d.first, d.second) for d in ranked]
+        named = [_then(f"{d.of or d.probe} {label_of(d.field)}", d.first, d.second) for d in ranked]
         sentences.append(f"{len(words)} outcomes differ: {listed(named)}.")
     if evidence.numbers_with_intervals:
-        beyond = [f"{d.of} {label_of(d.field)}".strip() for d in numbers if d.beyond]
+        beyond = [f"{d.of or d.probe} {label_of(d.field)}" for d in numbers if d.beyond]
         sentences.append(
             f"{len(beyond)} of {evidence.numbers_with_intervals} numbers with a confidence "
             "interval differ beyond both intervals, each tested separately"
             + (f": {listed(beyond)}." if beyond else ".")
         )
     else:
-        sentences.append("No number has an interval, so none is tested.")
+        sentences.append("No number that can be compared has an interval, so none is tested.")
+    if evidence.numbers_unlike:
+        sentences.append(
+            f"{counted(evidence.numbers_unlike, 'number')} with intervals are not compared, since "
+            "their metric or condition differs."
+        )
     if evidence.entries_alone:
         sentences.append(f"In one file only: {evidence.entries_alone} entries.")
     if evidence.entries_unnamed:
@@ -425,20 +436,17 @@ def _metric(result: Mapping[str, Any]) -> str | None:
     return ", ".join(part for part in parts if isinstance(part, str)) or None
 
 
-def _is_effect(field: str) -> bool:
-    return field in ESTIMATES or field.endswith(("_effect", "_drop"))
-
-
 def _between(
     entry: tuple[str, str, str],
     first: Mapping[str, Any],
     second: Mapping[str, Any],
     *,
     same_metric: bool,
-) -> Iterator[tuple[Difference | None, bool]]:
+) -> Iterator[tuple[Difference | None, bool | None]]:
     """Compare an entry's words and numbers.
 
-    Yields the difference (None if the values are the same), and whether both have intervals.
+    Yields the difference (None if the values are the same), and whether both have intervals; None
+    for numbers of different metrics or conditions, which are not compared.
     """
     same_condition = first.get("others") == second.get("others")
     for field in dict.fromkeys([*first, *second]):
@@ -449,7 +457,10 @@ def _between(
         if is_word(field, value) or is_word(field, other):
             yield (Difference(*where, value, other) if value != other else None), False
         elif is_number(value) and is_number(other):
-            if _is_effect(field) and not (same_metric and (same_condition or field != "effect")):
+            if not (same_metric or field in ATTENTION) or (
+                field == "effect" and not same_condition
+            ):
+                yield None, None if _interval(field, first) else False
                 continue
             yield from _numbers(where, first, second, plain=not entry[2])
         elif is_number(value) or is_number(other):

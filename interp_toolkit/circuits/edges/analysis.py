@@ -54,6 +54,7 @@ from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.wiring import Node
 from interp_toolkit.circuits.metrics.metrics import LogProbability, RepeatedTokens
 from interp_toolkit.circuits.metrics.prompts import (
+    on_prompts,
     prompts_from_data,
     repeated_prompts,
     unseen_note,
@@ -64,7 +65,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import Verdict, equivalence_status, left_open, only_described
 from interp_toolkit.finding import Finding, Run, analysis, column, records, table_of
-from interp_toolkit.formatting import capital, listed, p_cell, percent, percent_ci
+from interp_toolkit.formatting import capital, counted, listed, p_cell, percent, percent_ci
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens, record_of
 from interp_toolkit.models.loading.formats.checkpoint import check_model_file, save
@@ -224,10 +225,14 @@ class CircuitFinding(Finding):
         edges = table_of(EdgeRow, "Edges", self.edges[:LISTED], sparse=True)
         caption = [
             f"Effect: loss of the metric ({unit}) when only this edge is ablated, with its "
-            "interval. p: Holm-adjusted over all edges.",
+            "interval. p: Holm-adjusted over all edges."
+            if "effect" in edges.columns
+            else "",
             "Estimate: by attribution." if "estimate" in edges.columns else "",
             "Chosen again: the fraction of bootstraps of the prompts that select the edge; "
-            "below 80 % it is not stable.",
+            "below 80 % it is not stable."
+            if "chosen again" in edges.columns
+            else "",
             "Composition: of the two heads' weights, 0 to 1; its p: with coordinates in random "
             "order."
             if "composition" in edges.columns
@@ -343,7 +348,9 @@ def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
             figures += [head_map(circuit), size_figure(circuit.screening)]
     return CircuitFinding(
         headline=headline(circuit),
-        findings=sentences(circuit),
+        findings=on_prompts(
+            sentences(circuit), prompts.source, len(prompts), synthetic=data is None
+        ),
         evidence=evidence_of(circuit),
         provenance=about,
         edges=[edge_row(effect, composition, circuit) for effect in circuit.included],
@@ -606,6 +613,8 @@ def headline(circuit: Circuit) -> str:
         return f"{start} {matter} for the {name}; alone, these edges carry only a part."
     if status == "partial":
         return f"{start} {matter} for the {name}; how much these edges carry alone is undecided."
+    if not _is_uncertain(held_out) and held_out.high < 1 - EQUAL:
+        return f"{start} {matter} for the {name}; alone, these edges do not suffice."
     return f"{start} {matter} for the {name}; whether these edges suffice is undecided."
 
 
@@ -624,8 +633,8 @@ def sentences(circuit: Circuit) -> list[str]:
     status, reason = status_of(circuit)
     held_out, checks = circuit.held_out, circuit.checks
     first = []
-    if status in ("undecided", "uninformative", "not_tested"):
-        named = {"undecided": "Undecided", "uninformative": "Not informative"}
+    if status in ("undecided", "uninformative", "not_tested", "partial"):
+        named = {"undecided": "Undecided", "uninformative": "Not informative", "partial": "Partial"}
         first = [f"{named.get(status, 'Not tested')}: {reason}."]
     elif circuit.nothing is not None:
         first = [f"{capital(circuit.nothing.reason)}."]
@@ -700,7 +709,9 @@ def _next_edges(circuit: Circuit) -> str:
     others = [e for e in circuit.edges if not e.in_circuit and abs(e.weight) > least]
     others.sort(key=lambda e: -abs(e.weight))
     names = listed([e.edge.name for e in others], NAMED)
-    return f"Not shown to matter, largest estimates first: {names}." if others else ""
+    nothing = sum(not e.in_circuit for e in circuit.edges) - len(others)
+    rest = f"; {counted(nothing, 'more edge')} estimated at 0" if nothing else ""
+    return f"Not shown to matter, largest estimates first: {names}{rest}." if others else ""
 
 
 def _largest_heads(circuit: Circuit) -> str:

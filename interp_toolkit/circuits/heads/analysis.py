@@ -70,6 +70,7 @@ from interp_toolkit.circuits.metrics.prompts import (
     SHORTEST,
     Prompts,
     copies_note,
+    on_prompts,
     prompts_from_data,
 )
 from interp_toolkit.circuits.metrics.task import CircuitTask, TaskCheck, first_rows, task_of
@@ -235,10 +236,16 @@ def _finding(
         detectors=[s.detector for s in scores.scores], effort=options.effort
     )
     heads, notes = results.heads, [*rows.notes, *scores.notes, *results.notes, *more]
+    if data is None and results.task_check is not None and not results.task_check.yes:
+        notes.append("for a model of another task give its own prompts (--data), or --length")
+    on = scores.prompts if task is None else task.prompts
     return HeadsFinding(
         headline=headline(heads, results.task_check, untested, results.screens),
-        findings=findings(
-            heads, readers, results.groups, results.task_check, untested, results.screens
+        findings=on_prompts(
+            findings(heads, readers, results.groups, results.task_check, untested, results.screens),
+            on.source,
+            len(on) if task is None else len(task.rows),
+            synthetic=data is None,
         ),
         evidence=evidence_of(
             heads, results.groups, results.task_check, options.ablate, untested, results.screens

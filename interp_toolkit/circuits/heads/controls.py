@@ -101,6 +101,7 @@ class MatchedControls:
         n_prompts: number of the prompts.
         families: targets with their controls.
         n_sets: number of sets.
+        every: by detector, the index of the set of all targets, also of queries without controls.
         n_queries: [row set] number of queries of each set in each row; for weighted sets the sum of
             weights.
         causal: whether keys after the query are hidden.
@@ -116,7 +117,7 @@ class MatchedControls:
         repeats = [(np.unique(row, return_counts=True)[1] ** 2).sum() for row in plan.own]
         largest = int(np.argmax(repeats))  # of the prompts, by the pairs of equal tokens
         first = plan.collected(np.arange(largest, largest + 1))
-        self.n_sets = len(first.parts)
+        self.n_sets, self.every = len(first.parts), first.every
         n_entries = sum(part.shape[1] for part in first.parts)
         prompt_bytes = ENTRY_BYTES * n_entries + TABLE_BYTES * plan.n_pos**2
         n_rows, self.n_prompts = len(plan.tokens), len(plan.own)
@@ -284,9 +285,10 @@ class _Plan:
             target = _target_entries(detector, tokens, sought, causal)
             held = _held(target, len(tokens), n_pos)
             shifted = [_shifted(target, step, held, causal) for step in _steps(detector, n_pos)]
+            number = collector.every[detector.name] = collector.add(target)
             if detector.shifts != "both":
                 target, shifted = _same_queries(target, shifted)
-            number = collector.add(target)
+                number = collector.add(target)
             collector.family(detector, "shifted", number, shifted)
             if detector.by_token and detector.seeks:
                 other = self.relabelled[detector.sought]
@@ -377,6 +379,7 @@ class _Collector:
         self.parts: list[Entries] = []
         self.weights: list[Float[np.ndarray, " entry"] | None] = []
         self.families: list[Family] = []
+        self.every: dict[str, int] = {}
 
     def add(
         self,

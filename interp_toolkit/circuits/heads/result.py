@@ -14,7 +14,7 @@ from interp_toolkit.circuits.metrics.causal_words import NOT_TESTED, CausalWord,
 from interp_toolkit.circuits.metrics.task import TaskCheck
 from interp_toolkit.evidence import untested
 from interp_toolkit.finding import Finding, column
-from interp_toolkit.formatting import p_cell
+from interp_toolkit.formatting import p_cell, percent
 from interp_toolkit.results import Evidence, Status, Table, head_name, jsonable
 from interp_toolkit.stats import LEVEL, Estimate, Share
 
@@ -32,7 +32,8 @@ class HeadVerdict:
 
     Attributes:
         detector, layer, head: name of the detector, layer and index of the head.
-        score: mean fraction of a query's attention on the pattern's keys; None without keys.
+        score: mean fraction of a query's attention on the pattern's keys, over queries that matched
+            controls have too; None without keys.
         uniform: score of uniform attention.
         null_mean: score of the closest controls, or of uniform attention if that is larger.
         excess: (score - uniform) / (1 - uniform).
@@ -48,6 +49,7 @@ class HeadVerdict:
         control_effect: effect of knocking out as much attention elsewhere, in all heads with the
             pattern, as a fraction of the metric; None if not measured.
         ablation: drop of the metric when the whole head is ablated; None if not ablated.
+        attention: the score over all queries that have such a key.
     """
 
     detector: str
@@ -67,6 +69,7 @@ class HeadVerdict:
     knockout: MemberEffect | None = None
     control_effect: float | None = None
     ablation: Estimate | None = None
+    attention: float | None = None
 
     @property
     def name(self) -> str:
@@ -307,14 +310,17 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     ablated = any(head.ablation for head in shown) and len(shown) == len(detected)
     by_attention = any(head.knockout is None for head in shown)
     p_columns = {"p": has_effects, "adjusted p": by_attention}
-    columns = ["head", "detector", "score", "control", *(n for n, has in p_columns.items() if has)]
+    apart = any(_cell(head.attention) != _cell(head.score) for head in shown)
+    columns = ["head", "detector", *(["attention"] if apart else []), "score", "control"]
+    columns += [name for name, has in p_columns.items() if has]
     unit = _unit(h.knockout.effect for h in shown if h.knockout)
     columns += [_heading("effect", unit), "low", "high", "others", "causal"] if has_effects else []
     columns += ["ablation"] if ablated else []
     columns += ["why not detected"] if len(shown) > len(detected) else []
     rows: list[list[Any]] = []
     for h in shown:
-        row: list[Any] = [h.name, h.detector, h.score, h.null_mean]
+        row: list[Any] = [h.name, h.detector, *([h.attention] if apart else [])]
+        row += [h.score, h.null_mean]
         if has_effects:
             row.append(p_cell(h.deciding_p) if h.knockout else None)
         if by_attention:
@@ -327,10 +333,15 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
         if len(shown) > len(detected):
             row.append(h.reason)
         rows.append(row)
-    caption = (
-        "Score: mean fraction of a query's attention on the pattern's keys, over queries that have "
-        "such a key; control: the same for matched controls."
+    score = (
+        "mean fraction of a query's attention on the pattern's keys, over queries that have such"
     )
+    caption = f"Score: {score} a key; control: the same for matched controls."
+    if apart:
+        caption = (
+            f"Attention: {score} a key; score: over those that matched controls have too; control: "
+            "of the matched controls."
+        )
     if has_effects:
         caption += (
             f" p: the largest over the matched controls; a detected head has at most {LEVEL:g}."
@@ -353,6 +364,10 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     title += ", and others that have a pattern" if tested and len(shown) > len(detected) else ""
     title = title if detected else "Nearest heads; none is detected"
     return Table(title, columns, rows, caption, highlight=range(len(detected)))
+
+
+def _cell(attention: float | None) -> str:
+    return "" if attention is None else percent(attention)
 
 
 def _unit(effects: Iterable[Share]) -> str:
@@ -407,7 +422,7 @@ def _group_table(groups: Sequence[Group]) -> Table:
         rows,
         f"Effect: {_lost(unit)}. Control: the same for a knockout of as much "
         "attention elsewhere in the same heads, if tested. Shared: how the heads share the work. "
-        "Keep 90 %: the smallest set of heads found that keeps 90 % of the effect.",
+        "Keep 90 %: the fewest heads found in which leaving it keeps 90 % of the effect.",
     )
 
 

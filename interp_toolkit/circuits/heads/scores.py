@@ -87,6 +87,7 @@ class HeadScores(ShortRepr):
                         "detector": s.detector,
                         "layer": layer,
                         "head": head,
+                        "attention": float(s.attention[at]),
                         "score": float(s.score[at]),
                         "uniform": float(s.uniform[at]),
                         "null_mean": float(s.null_mean[at]),
@@ -124,8 +125,9 @@ def score_heads(
         memory: memory limit for activations, such as "4GiB".
 
     Returns:
-        Columns detector, layer, head, score (mean fraction of a query's attention on its targets, 0
-        to 1), uniform (score of uniform attention), null_mean (score of the closest controls, or of
+        Columns detector, layer, head, attention (mean fraction of a query's attention on its
+        targets, 0 to 1), score (the same over queries that matched controls have too),
+        uniform (score of uniform attention), null_mean (score of the closest controls, or of
         uniform attention if that is larger), excess ((score - uniform) / (1 - uniform)), p_value,
         p_adjusted (Holm) and q_value (Benjamini-Hochberg), both over all heads and detectors, and
         detected. NaN if the prompts have no targets.

@@ -61,7 +61,8 @@ class DetectorScores(ShortRepr):
 
     Attributes:
         detector: name of the detector.
-        score: mean attention of a query to its targets.
+        score: mean attention of a query to its targets, over queries that matched controls have
+            too.
         uniform: score of uniform attention.
         null_mean: score of the closest controls, or of uniform attention if that is larger.
         excess: (score - uniform) / (1 - uniform).
@@ -70,6 +71,7 @@ class DetectorScores(ShortRepr):
         weakest: family with the largest p-value.
         by_row: score in each prompt.
         floor: the detector's threshold of excess.
+        attention: score over all queries with targets, also those without matched controls.
     """
 
     detector: str
@@ -82,6 +84,7 @@ class DetectorScores(ShortRepr):
     weakest: tuple[tuple[str, ...], ...]
     by_row: Float[np.ndarray, "layer row head"]
     floor: float
+    attention: Float[np.ndarray, "layer head"]
 
 
 def detected(
@@ -167,6 +170,7 @@ def _scores(
         weakest=tuple(tuple(row) for row in weakest.tolist()),
         by_row=by_row,
         floor=detector.floor,
+        attention=score[..., controls.every[detector.name]],
     )
 
 

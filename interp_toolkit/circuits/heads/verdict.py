@@ -8,6 +8,7 @@ attention is only *described*. Labels come from the head rule (`rule`), causal w
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from interp_toolkit.circuits.heads.described import Described
@@ -298,12 +299,12 @@ def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
 
 
 def _strength_alone(head: HeadVerdict) -> tuple[float, float]:
-    """Sort key: the effect of knocking out this head alone, or else with the others, if shown."""
+    """Sort key: the effect of knocking out this head alone, if it matters so, or with others."""
     knockout = head.knockout
     if knockout is None:
         return -math.inf, head.excess or 0.0
-    own = least(knockout.own)
-    return (own.mean if own.low > 0 else 0.0), knockout.effect.mean
+    own = knockout.effect.mean if knockout.claim is knockout.own else 0.0
+    return (own if matters(knockout.word) else 0.0), knockout.effect.mean
 
 
 def findings(
@@ -320,7 +321,7 @@ def findings(
         if task_check is not None:
             why = f"{task_check.failure}: {task_check.summary}"
         attending = sorted((h for h in heads if h.detected), key=lambda h: -(h.excess or 0.0))
-        shown = [f"{h.name} ({h.detector}, {percent(h.score or 0)})" for h in attending]
+        shown = [f"{h.name} ({h.detector}, {percent(h.attention or 0)})" for h in attending]
         if not attending:  # the headline has the reason, without the task's numbers
             most = "No head's attention is shown to match a tested pattern."
             if not _compared(heads):
@@ -342,7 +343,7 @@ def findings(
     unnamed = [head for head in heads if head.attends and not head.detected]
     after = []
     if unnamed:
-        more = f" There are {len(unnamed) - 1} more such heads." if len(unnamed) > 1 else ""
+        more = f" Not named, by pattern: {_by_pattern(unnamed)}." if len(unnamed) > 1 else ""
         unnamed.sort(key=lambda head: -(head.excess or 0.0))
         after.append(
             f"{unnamed[0].name} has the {unnamed[0].detector} pattern "
@@ -374,6 +375,18 @@ def findings(
     return _explained([*sentences, *after][:MOST_FINDINGS])
 
 
+def _by_pattern(heads: Sequence[HeadVerdict]) -> str:
+    """How many heads have each pattern, the commonest first, and how many were tested alone."""
+    counts = Counter(head.detector for head in heads).most_common()
+    alone = Counter(head.detector for head in heads if head.knockout is not None)
+    rows = {h.detector: h.knockout.rows for h in heads if h.knockout is not None}
+    return "; ".join(
+        f"{detector} {number} ({alone[detector]} tested alone"
+        + (f", n = {rows[detector]})" if detector in rows else ")")
+        for detector, number in counts
+    )
+
+
 def _explained(sentences: Sequence[str]) -> list[str]:
     """Findings, the first mention of a head's attention with the queries it refers to."""
     explained = list(sentences)
@@ -398,16 +411,11 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     how_many = "both" if number == 2 else f"all {number}"
     joint = least(group.joint)
     smallest = _listed([head_name(*head) for head in group.smallest[:3]], "and")
-    keeps = {
-        "shared": f" {smallest} together account for about 90 % or more of this effect.",
-        "one head": f" {smallest} alone accounts for about 90 % or more of this effect.",
-        "backed up": f" {smallest} alone accounts for about 90 % or more of this effect; the "
-        "others back it up.",
-        "spread": " The smallest set tested that accounts for about 90 % of this effect consists "
-        f"of {len(group.smallest)} heads.",
-        "none": "",
-    }[group.structure]
-    keeps = "" if group.structure == "shared" and len(group.smallest) > 3 else keeps
+    if len(group.smallest) > 3:
+        smallest = f"{len(group.smallest)} heads"
+    backed = "; the others back it up" if group.structure == "backed up" else ""
+    keeps = f" Left in {smallest} only, it keeps about 90 % or more of this effect{backed}."
+    keeps = "" if group.structure == "none" else keeps
     alone = f" (n = {rows})" if rows < group.rows else ""
     return (
         f"{group.detector.capitalize()}: knocking out attention to this pattern's keys in "
@@ -469,7 +477,7 @@ def _but(head: HeadVerdict) -> str:
 
 
 def _attention(head: HeadVerdict) -> str:
-    return "–" if head.score is None else f"{100 * head.score:.0f} {ATTENTION}"
+    return "–" if head.attention is None else f"{100 * head.attention:.0f} {ATTENTION}"
 
 
 def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:

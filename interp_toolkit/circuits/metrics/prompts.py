@@ -250,6 +250,20 @@ def copies_note(prompts: Prompts, distinct: Prompts) -> str | None:
     )
 
 
+def on_prompts(findings: Sequence[str], source: str, n: int, *, synthetic: bool) -> list[str]:
+    """Findings of which the first names the prompts that they are about.
+
+    Args:
+        findings: sentences.
+        source: short description of the prompts.
+        n: number of prompts.
+        synthetic: whether they were made, for lack of the user's.
+    """
+    which = f"{n} synthetic prompts ({source}), not your data" if synthetic else f"{n} prompts"
+    where = which if synthetic else f"{which} ({source})"
+    return [f"On {where}: {first}" if not i else first for i, first in enumerate(findings)]
+
+
 def unseen_note(n: int) -> str:
     """What intervals over prompts allow for (see `stats.estimate`).
 

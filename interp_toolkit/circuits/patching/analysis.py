@@ -28,6 +28,7 @@ from interp_toolkit.circuits.metrics.metrics import AnswerMetric
 from interp_toolkit.circuits.metrics.prompts import (
     Prompts,
     copies_note,
+    on_prompts,
     prompts_from_data,
     repeated_prompts,
     unseen_note,
@@ -55,7 +56,7 @@ from interp_toolkit.evidence import (
     untested,
 )
 from interp_toolkit.finding import Finding, Run, analysis, column, records
-from interp_toolkit.formatting import listed, p_cell, percent_ci, with_ci
+from interp_toolkit.formatting import listed, p_cell, percent, percent_ci, with_ci
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.model import Model
 from interp_toolkit.options import Flag, Names, Options
@@ -296,7 +297,12 @@ def analyze(run: Run[PatchingOptions]) -> PatchingFinding:
     settings = {**about.settings, "effort": run.options.effort}
     return PatchingFinding(
         headline=headline(sites, evidence, into),
-        findings=sentences(sites, evidence, into),
+        findings=on_prompts(
+            sentences(sites, evidence, into),
+            data.source,
+            len(prompts),
+            synthetic=run.data is None,
+        ),
         evidence=evidence,
         provenance=dataclasses.replace(about, settings=settings),
         sites=sites,
@@ -416,16 +422,24 @@ REASONS: dict[Status, str | None] = {
 def headline(
     sites: Sequence[PatchedSite], e: PatchingEvidence, into: Literal["corrupted", "clean"]
 ) -> str:
-    """Headline: detected heads, else attention and MLP outputs, the largest effect first."""
+    """Headline: the detected site with the largest effect, then heads, or else other sites."""
     detected = [site for site in sites if site.status == "detected"]
-    shown = [s for s in detected if s.kind == "head"] or detected
-    names = [s.name if s.effect > 0 else f"{s.name} (against it)" for s in shown]
+    largest = max(detected, key=lambda site: abs(site.effect), default=None)
+    heads = [site for site in detected if site.kind == "head" and site is not largest]
+    names = [_in_headline(site) for site in (largest, *(heads or detected)) if site is not None]
+    names = list(dict.fromkeys(names))
     if e.status == "not_tested":
         return f"Patching effects on the {e.metric} are measured, not judged: {e.reason}."
     if not names:
         return f"No single site is shown to carry the {e.metric}: {e.reason}."
     verb = "restored by clean" if into == "corrupted" else "removed by corrupted"
-    return f"The {e.metric} is {verb} activations of {listed(names, 4)}."
+    return f"The {e.metric} is {verb} activations of {listed(names, 5)}."
+
+
+def _in_headline(site: PatchedSite) -> str:
+    if site.effect < 0:
+        return f"{site.name} (against it)"
+    return site.name if math.isnan(site.fraction) else f"{site.name} ({percent(site.fraction)})"
 
 
 def sentences(
@@ -460,7 +474,11 @@ def _effect_words(site: PatchedSite) -> str:
     if math.isnan(site.fraction):
         return effect
     share = percent_ci(Share(site.fraction, site.fraction_low, site.fraction_high))
-    others = "" if math.isnan(site.others) else f", another prompt's {site.others:.2g}"
+    others = (
+        ""
+        if math.isnan(site.others)
+        else f" (another prompt's activation there: {site.others:.2g})"
+    )
     return f"{effect}, {share} of the difference{others}"
 
 

@@ -16,7 +16,12 @@ from pydantic import BeforeValidator, Field
 
 from interp_toolkit import plots
 from interp_toolkit.circuits.metrics.causal_words import in_words
-from interp_toolkit.circuits.metrics.prompts import Prompts, copies_note, prompts_from_data
+from interp_toolkit.circuits.metrics.prompts import (
+    Prompts,
+    copies_note,
+    on_prompts,
+    prompts_from_data,
+)
 from interp_toolkit.circuits.metrics.task import TaskCheck, check_task, task_of
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import CHECKED, PARKED, Roles, find_roles
@@ -34,7 +39,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import Verdict, any_of, only_described, untested
 from interp_toolkit.finding import HEADLINE_WORDS, Run, analysis
-from interp_toolkit.formatting import capital, listed, percent_ci
+from interp_toolkit.formatting import capital, equals_p, listed, percent_ci
 from interp_toolkit.models.about.record import provenance
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
@@ -110,7 +115,12 @@ def analyze(run: Run[RolesOptions]) -> RolesFinding:
     )
     return RolesFinding(
         headline=headline(roles, quick=quick),
-        findings=findings(roles),
+        findings=on_prompts(
+            [*findings(roles), _preference(roles, prompts)],
+            data.source,
+            len(prompts),
+            synthetic=False,
+        ),
         evidence=evidence_of(task_check, roles, quick=quick),
         provenance=about,
         task_check=task_check,
@@ -279,6 +289,15 @@ def findings(roles: Roles) -> list[str]:
     return [*sentences, f"{_rest(roles)}."]
 
 
+def _preference(roles: Roles, prompts: Prompts) -> str:
+    """What effects are fractions of, its size, and the number of prompts."""
+    other = "that of the wrong answer" if prompts.wrong is not None else "the mean of other answers"
+    return (
+        f"Preference for the answer: its logit less {other}, {roles.difference:.2f} logits "
+        f"(n = {len(prompts)})."
+    )
+
+
 NOBODY = "No head is shown both to attend to the answer's token and to write it"
 
 
@@ -314,9 +333,10 @@ def _rest(roles: Roles) -> str:
     here = {head.kind for head in roles.heads if head.word != "no"}
     absent = [name for name in names if name not in here]
     parts = [f"tested, no head found: {', '.join(absent)}"] if absent else []
-    open_ = {(h.layer, h.head) for h in roles.heads if h.word == "undecided"}
+    open_ = sorted((h for h in roles.heads if h.word == "undecided"), key=lambda h: h.p_value)
     if open_:
-        parts.append(f"undecided: {len(open_)} {'head' if len(open_) == 1 else 'heads'}")
+        shown = [f"{h.name} ({h.kind}, {equals_p(h.p_value, 'adjusted p')})" for h in open_]
+        parts.append(f"undecided: {listed(shown, NAMED)}")
     if roles.untested:
         parts.append(f"not testable here: {', '.join(roles.untested)}")
     for kind in KINDS:

@@ -26,7 +26,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from scipy.spatial import ConvexHull, QhullError
 
 from interp_toolkit import plots
-from interp_toolkit.data import FeatureData, parse_tokens
+from interp_toolkit.data import FeatureData, parse_tokens, truth_table
+from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import LEAST_COPIES
 from interp_toolkit.finding import MOST_FINDINGS, Run, analysis
 from interp_toolkit.formatting import Stages
@@ -304,8 +305,9 @@ def _as_tokens(value: Any) -> Any:
     return parse_tokens(value) if isinstance(value, str) else value
 
 
-def _checked_table(table: str) -> str:
-    check_table(table)
+def _checked_table(table: str | None) -> str | None:
+    if table is not None:
+        check_table(table)
     return table
 
 
@@ -344,14 +346,22 @@ class FunctionOptions(Options):
 class BooleanOptions(FunctionOptions):
     """Options of `--probe boolean`."""
 
-    table: Annotated[str, AfterValidator(_checked_table), Flag(metavar="0110")] = Field(
-        description="Truth table of 2^k bits, the first feature most significant (0110 is XOR)."
+    table: Annotated[str | None, AfterValidator(_checked_table), Flag(metavar="0110")] = Field(
+        None,
+        description="Truth table of 2^k bits, the first feature most significant (0110 is XOR); "
+        "default: that of the model's own task.",
     )
 
 
 def analyze(run: Run[BooleanOptions]) -> BooleanFinding:
-    """Find the sites where the boolean function can be read linearly."""
-    return find_function(run, run.options.table)
+    """Find the sites where the boolean function can be read linearly.
+
+    Raises InputError as `find_function`, and where neither options nor model give a table.
+    """
+    table = run.options.table or (record_of(run.model).task or {}).get("function")
+    if table is None:
+        raise InputError("boolean needs 'table' (--table), such as 0110: this model records none")
+    return find_function(run, table)
 
 
 def find_function(run: Run[Any], table: str) -> BooleanFinding:
@@ -494,9 +504,24 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
     task = record_of(model).task
     if data is None and (task is None or not {"function", "tokens"} <= task.keys()):
         return "needs --tokens or --data"
-    if data is not None and np.asarray(data.features).shape[1] != 2:
-        return "needs two features"
-    return None
+    try:
+        features = np.asarray((data or truth_table(task or {})).features)
+    except InputError as error:
+        return str(error)
+    return None if features.shape[1] == 2 else "needs two features (--probe boolean --table ...)"
+
+
+def unfit_for_table(model: Any, data: FeatureData | None) -> str | None:
+    """As `unfit`, of `boolean`: by default for a task of three features or more."""
+    task = record_of(model).task or {}
+    if (
+        data is None
+        and {"function", "tokens"} <= task.keys()
+        and len(task["function"]) > 4
+        and (set(task["function"]) <= {"0", "1"})
+    ):
+        return None
+    return "needs --table"
 
 
 def _named(name: str) -> Analysis:
@@ -527,7 +552,7 @@ BOOLEAN = analysis(
     "linearly readable",
     BooleanOptions,
     analyze,
-    lambda model, data: "needs --table",
+    unfit_for_table,
     source=SOURCE,
     reads_stream=True,
 )

@@ -672,6 +672,8 @@ def _null_words(site: SiteVerdict) -> list[str]:
             f" ({which} inputs with the same activation in different classes, which no hyperplane "
             "can separate)"
         )
+    if not site.held_out:
+        text += f", with as large a margin: {null.as_good}"
     if copies is not None and copies.separable is not None:
         text += (
             f"; weight-shuffled models in which {_subject(site)} is separable: {copies.separable} "

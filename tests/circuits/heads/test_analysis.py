@@ -245,6 +245,7 @@ def one(knockout=None, **fields):
         status = knockout.status
     base |= {"attends": False, "detected": False, "status": status}
     named = {"detector": "induction", "layer": 1, "head": 2, "knockout": knockout}
+    named["attention"] = fields.get("score")
     return HeadVerdict(**(base | named | fields))
 
 

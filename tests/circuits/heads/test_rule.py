@@ -33,7 +33,7 @@ def scores(score, uniform, null, p, floor=0.3):
     weakest = tuple(("",) * shape[1] for _ in range(shape[0]))
     over = np.minimum(excess, (score - null) / (1 - uniform))
     by_row = score[:, None]
-    return DetectorScores("x", score, uniform, null, excess, over, p, weakest, by_row, floor)
+    return DetectorScores("x", score, uniform, null, excess, over, p, weakest, by_row, floor, score)
 
 
 def test_weak_heads_that_are_certain_are_in_the_group_and_the_clearest_is_first():

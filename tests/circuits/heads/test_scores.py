@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import interp_toolkit as it
 from interp_toolkit.circuits import score_heads
 from interp_toolkit.circuits.heads.controls import matched_controls
 from interp_toolkit.circuits.heads.detectors import as_detector
@@ -323,3 +324,16 @@ def test_one_detector_may_be_given_by_its_name_alone(texts):
     assert one.equals(several)
     with pytest.raises(InputError, match="'induktion'", check=texts):
         score_heads(model, detectors="induktion")
+
+
+def test_attention_is_the_mean_over_all_queries_with_a_key_of_the_pattern() -> None:
+    """Also those whose shifted controls would lie before the first token."""
+    model = it.load("toy:induction-trained")
+    tokens = torch.randint(0, 32, (8, 24), generator=torch.Generator().manual_seed(0))
+    scores = detect(model, tokens, ["previous-token"])
+    _, cache = model.run_with_cache(tokens)
+    for layer, head in np.ndindex(2, 3):
+        pattern = cache[f"blocks.{layer}.attn.hook_pattern"][:, head]
+        expected = float(pattern.diagonal(-1, 1, 2).mean())
+        assert scores.scores[0].attention[layer, head] == pytest.approx(expected, abs=1e-6)
+    assert abs(scores.scores[0].score - scores.scores[0].attention).max() > 0.05

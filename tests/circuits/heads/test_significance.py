@@ -109,5 +109,6 @@ def test_the_floor_is_part_of_the_rule():
             weakest=(),
             by_row=np.empty((1, 1, 2)),
             floor=0.3,
+            attention=excess,
         )
         assert detected(p, scores).tolist() == [expected]

@@ -44,7 +44,7 @@ def test_the_verdict_says_what_carries_what_feeds_and_what_is_not_there(texts) -
     texts([s for s in result.findings if "L1H3" in s])
     assert [writer.name for writer in result.writers] == ["L1H3"]
     assert "0 attention sinks" in result.verdict
-    assert len(result.findings) == 5
+    assert len(result.findings) == 6
     named = [[row[0], row[1]] for row in result.tables()[0].rows if row[2] == "named"]
     kinds = ["name-mover", "negative-name-mover", "s-inhibition"]
     assert named == [["L1H0", kinds[0]], ["L1H1", kinds[1]], ["L0H0", kinds[2]]]
