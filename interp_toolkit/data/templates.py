@@ -73,8 +73,8 @@ def filled(
     rows = [_fill(text, sources, cells, row) for row, text in enumerate(column.values)]
     how = [f"from {n!r}" for n in cells] or ["by the answer"]
     note = f"placeholders in {prompt!r} are filled {' and '.join(how)}"
-    kept = {*used, *roles.values()}
-    left = {n for n in cells if n not in kept and table.columns[n].kind == "text"}
+    others = {*used, *roles.values()}
+    left = {n for n in cells if n not in others and table.columns[n].kind == "text"}
     columns = {n: c for n, c in table.columns.items() if n not in left}
     columns[prompt] = Column.of(prompt, rows)
     read = dataclasses.replace(table, columns=columns, notes=(*table.notes, note))
