@@ -50,6 +50,7 @@ from interp_toolkit.files import check_claim, most_text, read_npz
 VALUE = 16  # bytes of a table's value as a Python object, before any copy
 ROWS_AT_ONCE = 1024  # of a table
 _RECORDS = ("prompts", "data", "examples", "pairs")  # keys of a record that may hold the records
+_SPLITS = {"train", "test", "validation", "valid", "val", "dev"}
 _PACKED = (".gz", ".bz2", ".zst")
 _CHUNK = 2**20
 
@@ -400,6 +401,11 @@ def _rows_inside(path: Path, content: Any, key: str | None) -> tuple[Any, tuple[
         return {"input": list(content), "output": values}, ("keys as input, values as output",)
     if not values or not _are_records(values):
         return content, ()
+    if len(values) > 1 and content.keys() <= _SPLITS:
+        splits = list(content)
+        raise InputError(
+            f"{path}: it holds splits ({some_of(splits)}); name one, such as --records {splits[0]}"
+        )
     keys = list(values[0])
     if all(key.isdigit() for key in keys):  # columns by row number, as pandas writes them
         if any(list(value) != keys for value in values):

@@ -545,7 +545,7 @@ class _Decision:
 
     def _check_choices(self, column: Column) -> None:
         """Raise InputError if the answers are numbers or letters of options."""
-        keys = {value.strip().lower() for value in column.distinct}
+        keys = {value.strip().lower().removeprefix("-") for value in column.distinct}
         if not keys or not keys <= set("0123456789abcdefgh"):
             return
         options = [

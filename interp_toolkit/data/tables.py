@@ -271,7 +271,8 @@ def _before_blanks(table: PromptTable, plan: Plan, notes: list[str]) -> PromptTa
     changed = list(map(str.__ne__, columns[plan.prompt].values, table.columns[plan.prompt].values))
     if any(changed):
         n = counted(len(changed), "prompt")
-        notes.append(f"{sum(changed):,} of {n} end before their blank, {example[0]!r}")
+        whole = "" if all(changed) else "; the others stay whole"
+        notes.append(f"{sum(changed):,} of {n} end before their blank, {example[0]!r}{whole}")
         answers = table.columns[plan.answer].values
         pairs = zip(columns[plan.prompt].values, answers, changed, strict=True)
         if unfit := sum(cut and not _may_follow(text, answer) for text, answer, cut in pairs):

@@ -231,6 +231,8 @@ def test_one_of_several_lists_of_records_is_read_by_its_key(tmp_path, name):
     assert read_data(path, ids, schema={"records": f"all.{name}"}).digest() == data.digest()
     columns = {n: {k: [r[k] for r in rows] for k in rows[0]} for n, rows in SPLITS.items()}
     path = saved(tmp_path / "c.json", json.dumps(columns))
+    with pytest.raises(InputError, match="--records train"):
+        read_data(path, ids)
     assert read_data(path, ids, schema={"records": name}).digest() == data.digest()
     for one, other in ((path, "tests"), (saved(tmp_path / "a.csv", "text\na b\n"), "train")):
         with pytest.raises(InputError, match=r"--records|'tests'"):
@@ -274,6 +276,14 @@ def test_placeholders_are_filled_from_their_columns(tmp_path, template, names):
     same = read_data(saved(tmp_path / "lre.json", json.dumps(file)), ids)
     assert same.digest() == data.digest()
     assert "'prompt_templates'" in same.source
+
+
+def test_prompts_that_begin_with_their_blank_are_told(tmp_path):
+    texts = ("[X] is in [Y]", "[Y] has [X]")
+    rows = [{"prompt": text, "sub_label": "Ann", "obj_label": "Rome"} for text in texts]
+    source = read_data(saved(tmp_path / "rows.json", json.dumps(rows)), ids).source
+    assert "1 of 2 prompts" in source
+    assert "whole" in source
 
 
 @pytest.mark.parametrize(
@@ -335,6 +345,9 @@ def test_a_key_without_an_option_is_refused_and_features_are_no_options(tmp_path
     for read in (check_header, lambda path: read_data(path, ids)):
         with pytest.raises(InputError, check=texts):
             read(path)
+    rows = [{"question": f"What is {key}", "choices": TEXTS, "answer": key} for key in (-1, 0, 2)]
+    with pytest.raises(InputError, match="choices"):
+        choice(tmp_path, rows)
     bits = [{"text": f"x {a} {b}", "a": a, "b": b, "answer": a ^ b} for a in (0, 1) for b in (0, 1)]
     data = read_data(saved(tmp_path / "xor.json", json.dumps(bits)), ids)
     assert data.answers.ravel().tolist() == [ids(str(row["answer"]))[0] for row in bits]
