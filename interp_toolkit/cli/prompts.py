@@ -105,7 +105,7 @@ class TaskFlags(ColumnFlags):
         ),
     ] = None
     task_rows: Annotated[
-        int | None, options.flag("Number of prompts of --task; default: 64.", metavar="N")
+        int | None, options.flag("Prompts of --task; default: 64.", metavar="N")
     ] = None
 
     @property
