@@ -88,7 +88,7 @@ class ModelFlags:
         ),
     ] = None
     ignore: Annotated[
-        list[str] | None, options.flag("A tensor of the checkpoint to leave out.", metavar="NAME")
+        list[str] | None, options.flag("A tensor to leave out.", metavar="NAME")
     ] = None
     device: options.Device = "auto"
     trust_remote_code: Annotated[

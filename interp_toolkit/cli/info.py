@@ -138,7 +138,7 @@ def _print_data(
     from interp_toolkit.data.preview import columns_of
 
     schema = columns.columns()
-    table = read_table(path)
+    table = read_table(path, schema)
     if table is not None:
         _print_lines(f"{path}: {len(table):,} rows", columns_of(table))
     tokens, d_vocab = (None, None) if tokenizer is None else _tokenizer(tokenizer, how)

@@ -55,6 +55,10 @@ class ColumnFlags:
             show_default=False,
         ),
     ] = False
+    answer_index_from: Annotated[
+        int | None, _column("The first option's number.", metavar="0|1")
+    ] = None
+    records: Annotated[str | None, _column("Records in a .json file.", metavar="KEY")] = None
     schema: Annotated[str | None, _column("A file of these options.", metavar="FILE.yaml")] = None
 
     @property
@@ -65,7 +69,8 @@ class ColumnFlags:
     @property
     def _used(self) -> list[str]:
         fields = [field.name for field in dataclasses.fields(ColumnFlags)]
-        return [name for name in fields if getattr(self, name) not in (None, [], False)]
+        values = {name: getattr(self, name) for name in fields}
+        return [name for name, v in values.items() if v not in (None, []) and v is not False]
 
     def columns(self) -> Schema:
         """The choices in --schema, and those of the options, which take precedence.
@@ -100,7 +105,7 @@ class TaskFlags(ColumnFlags):
         ),
     ] = None
     task_rows: Annotated[
-        int | None, options.flag("Number of prompts of --task; default: 64.", metavar="N")
+        int | None, options.flag("Prompts of --task; default: 64.", metavar="N")
     ] = None
 
     @property

@@ -3,6 +3,8 @@
 - `files`: data files (`.npz`, `.parquet`, `.jsonl`, `.json`, `.csv`, `.tsv`, `.txt`) read as data
 - `schema`: the role of each column, by names and values, or as the user says
 - `published`: data sets with rules of their own
+- `choices`: the right option of a multiple choice as the answer
+- `templates`: prompts with placeholders, filled from columns
 - `cells`: cells and columns, the same for text files and typed ones
 - `border`: the space and the tokens between a prompt and its answer
 - `preview`: how a file is read, line by line

@@ -13,7 +13,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
+
+from interp_toolkit.data.cells import Column
 from interp_toolkit.data.schema import Space
 from interp_toolkit.data.text.tokenization import Tokenizer, bare_texts
 
@@ -26,6 +30,7 @@ _UNSPACED = re.compile(
 _OPERATOR = re.compile(r"\s(-+>|=+>|→|⇒|[-–—+*/&|<>]+)$")  # with a space before it
 _STARTS = re.compile(r"\w|[-+−$£€]\.?\d")
 _NUMBERS = re.compile(r"\d\s+\d+$")
+_UNDECIDED = frozenset("0123456789\"'` .")  # behind which more than a prompt's last word decides
 
 
 def needs_space(prompt: str, answer: str) -> bool | None:
@@ -59,8 +64,30 @@ class PromptTexts:
 
     prompts: list[str]
     corrupted: list[str] | None
-    answers: list[str]
-    wrong: list[str] | None
+    answers: Column
+    wrong: Column | None
+
+    @cached_property
+    def tails(self) -> Column:
+        """The end of each prompt from the space before its last word."""
+        tails = [
+            text[start:]
+            if (start := text.rfind(" ", 0, len(text.rstrip()))) >= 0 and len(text) - start <= _TAIL
+            else text[-_TAIL:]
+            for text in self.prompts
+        ]
+        return Column.of("tail", tails)
+
+    @cached_property
+    def ends(self) -> Column:
+        """What decides on the space behind a prompt: its tail, or all of it."""
+        whole = self.tails.where(lambda tail: tail[:1] != " " or tail[-1] in _UNDECIDED)
+        if not whole:
+            return self.tails
+        ends = list(self.tails.values)
+        for row in whole:
+            ends[row] = self.prompts[row]
+        return Column.of("end", ends)
 
 
 def spaced(texts: PromptTexts, space: Space) -> tuple[PromptTexts, int]:
@@ -72,32 +99,34 @@ def spaced(texts: PromptTexts, space: Space) -> tuple[PromptTexts, int]:
             PromptTexts(
                 [text.rstrip(" ") for text in texts.prompts],
                 texts.corrupted and [text.rstrip(" ") for text in texts.corrupted],
-                [f" {answer.lstrip(' ')}" for answer in texts.answers],
-                texts.wrong and [f" {answer.lstrip(' ')}" for answer in texts.wrong],
+                texts.answers.mapped(lambda answer: f" {answer.lstrip(' ')}"),
+                texts.wrong and texts.wrong.mapped(lambda word: f" {word.lstrip(' ')}"),
             ),
-            sum(answer[:1] != " " for answer in texts.answers),
+            len(texts.answers.where(lambda answer: answer[:1] != " ")),
         )
-    needs = list(map(needs_space, texts.prompts, texts.answers))
-    usual = sum(need is True for need in needs) > sum(need is False for need in needs)
-    answers = [
-        f" {answer}" if need or (need is None and usual) else answer
-        for need, answer in zip(needs, texts.answers, strict=True)
-    ]
-    wrong = texts.wrong and [
-        f" {word}" if answer[:1] == " " != word[:1] and _STARTS.match(word) else word
-        for answer, word in zip(answers, texts.wrong, strict=True)
-    ]
-    n = sum(map(len, answers)) - sum(map(len, texts.answers))
-    return PromptTexts(texts.prompts, texts.corrupted, answers, wrong), n
+    needs = texts.ends.paired(texts.answers, needs_space)
+    usual = len(needs.where(lambda need: need is True)) > len(needs.where(lambda n: n is False))
+    adds = needs.mapped(lambda need: usual if need is None else need)
+    answers = adds.paired(texts.answers, lambda add, answer: f" {answer}" if add else answer)
+    wrong = texts.wrong and answers.paired(
+        texts.wrong,
+        lambda answer, word: (
+            f" {word}" if answer[:1] == " " != word[:1] and _STARTS.match(word) else word
+        ),
+    )
+    return PromptTexts(texts.prompts, texts.corrupted, answers, wrong), len(adds.where(bool))
 
 
 def _is_complete(texts: PromptTexts) -> bool:
     """Whether most answers bring their space, or repeat a letter of prompts without spaces."""
-    if 2 * sum(answer[:1].isspace() for answer in texts.answers) >= len(texts.answers):
+    answers = texts.answers
+    if 2 * len(answers.where(lambda answer: answer[:1].isspace())) >= len(answers):
         return True
-    pairs = list(zip(texts.prompts, texts.answers, strict=True))
-    letters = all(len(answer) == 1 and not re.search(r"\s", text) for text, answer in pairs)
-    return letters and 2 * sum(answer in text for text, answer in pairs) > len(pairs)
+    if any(len(answer) != 1 for answer in answers.levels):
+        return False
+    letters = not any(re.search(r"\s", text) for text in texts.prompts)
+    pairs = zip(texts.prompts, answers.values, strict=True)
+    return letters and 2 * sum(answer in text for text, answer in pairs) > len(answers)
 
 
 @dataclass(frozen=True)
@@ -113,52 +142,52 @@ class Border:
     """
 
     texts: PromptTexts
-    answers: list[list[int]]
-    wrong: list[list[int]] | None
+    answers: Column
+    wrong: Column | None
     moved: int
     merged: list[int]
 
 
 def at_border(tokenizer: Tokenizer, texts: PromptTexts, space: Space) -> Border:
     """The token ids of answers as they continue their prompts."""
-    tails = [_tail(text) for text in texts.prompts]
-    pairs = list(zip(tails, texts.answers, strict=True))
-    against = None if texts.wrong is None else list(zip(tails, texts.wrong, strict=True))
-    ids, merged = _continuations(tokenizer, dict.fromkeys([*pairs, *(against or ())]))
-    prompts, corrupted = list(texts.prompts), texts.corrupted and list(texts.corrupted)
-    answers, wrong = [ids[p] for p in pairs], None if against is None else [ids[p] for p in against]
-    moved = 0
+    pairs = texts.tails.paired(texts.answers, lambda tail, answer: (tail, answer))
+    against = texts.wrong and texts.tails.paired(texts.wrong, lambda tail, word: (tail, word))
+    ids, merged = _continuations(
+        tokenizer, dict.fromkeys([*pairs.levels, *(against.levels if against else ())])
+    )
+    answers, wrong = pairs.mapped(ids.__getitem__), against and against.mapped(ids.__getitem__)
+    shared = pairs.where(merged.__contains__)
     alone = bare_texts(tokenizer, [" "])[0] if space != "keep" else []
-    for row, answer in enumerate(answers):
-        n = len(alone)
-        if not n or len(answer) <= n or answer[:n] != alone or texts.answers[row][:1] != " ":
-            continue
-        moved += 1
-        prompts[row] += " "
-        answers[row] = answer[n:]
-        if corrupted is not None:
-            corrupted[row] += " "
-        if wrong is not None and wrong[row][:n] == alone and len(wrong[row]) > n:
-            wrong[row] = wrong[row][n:]
-    texts = PromptTexts(prompts, corrupted, texts.answers, texts.wrong)
-    rows = [row for row, pair in enumerate(pairs) if pair in merged]
-    return Border(texts, answers, wrong, moved, rows)
+    n = len(alone)
+
+    def starts_alone(answer: list[int]) -> bool:
+        return 0 < n < len(answer) and answer[:n] == alone
+
+    def behind_space(moves: bool, answer: list[int]) -> list[int]:
+        return answer[n:] if moves and starts_alone(answer) else answer
+
+    moves = pairs.mapped(lambda pair: pair[1][:1] == " " and starts_alone(ids[pair]))
+    moved = moves.where(bool)
+    if moved:
+        prompts, corrupted = list(texts.prompts), texts.corrupted and list(texts.corrupted)
+        for row in moved:
+            prompts[row] += " "
+            if corrupted is not None:
+                corrupted[row] += " "
+        texts = PromptTexts(prompts, corrupted, texts.answers, texts.wrong)
+        answers = moves.paired(answers, behind_space)
+        wrong = wrong and moves.paired(wrong, behind_space)
+    return Border(texts, answers, wrong, len(moved), shared)
 
 
 def mending_space(tokenizer: Tokenizer, texts: PromptTexts, row: int, space: Space) -> Space | None:
     """The way to put the space that keeps prompt and answer apart in this row, if there is one."""
-    one = PromptTexts([texts.prompts[row]], None, [texts.answers[row]], None)
+    one = PromptTexts([texts.prompts[row]], None, texts.answers.select(np.array([row])), None)
     ways: tuple[Space, ...] = ("add", "keep")
     for way in ways:
         if way != space and not at_border(tokenizer, spaced(one, way)[0], way).merged:
             return way
     return None
-
-
-def _tail(text: str) -> str:
-    """The end of a text from the space before its last word."""
-    start = text.rfind(" ", 0, len(text.rstrip()))
-    return text[start:] if start >= 0 and len(text) - start <= _TAIL else text[-_TAIL:]
 
 
 def _continuations(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
@@ -26,44 +26,77 @@ EXAMPLE = (
 EXAMPLE_OF_IDS = '{"clean": [5, 7, 9, 7], "corrupted": [5, 7, 9, 8], "answer": 9, "wrong": 5}'
 
 
-def check_corrupted(
-    clean: Sequence[Int[np.ndarray, " _"]],
-    corrupted: Sequence[Int[np.ndarray, " _"]],
-    where: Callable[[int], str],
-) -> None:
-    """Raise InputError if a corrupted row has another length than its clean one, or is equal.
+class RaggedTokens(Sequence[np.ndarray]):
+    """Rows of token ids of any lengths, in one array; a row is a view of it.
 
-    Args:
-        clean: rows of tokens.
-        corrupted: their counterparts.
-        where: names a row by its index, for messages.
+    Attributes:
+        flat: the ids of all rows, one row after another.
+        lengths: [n], the number of ids in each row.
     """
-    for number, (row, other) in enumerate(zip(clean, corrupted, strict=True)):
-        if len(row) != len(other):
-            raise InputError(
-                f"{where(number)}: the clean prompt has {len(row)} tokens and the corrupted one "
-                f"{len(other)}; both need the same number of tokens"
-            )
-        if np.array_equal(row, other):
-            raise InputError(
-                f"{where(number)}: the corrupted prompt equals the clean one; change the part "
-                "that determines the answer"
-            )
 
+    def __init__(self, flat: Int[np.ndarray, " id"], lengths: Int[np.ndarray, " n"]):
+        self.flat, self.lengths = flat, lengths
+        self._starts = np.cumsum(lengths) - lengths
 
-def check_wrong(
-    answers: Int[np.ndarray, "row item"],
-    wrong: Int[np.ndarray, "row item"],
-    where: Callable[[int], str],
-) -> None:
-    """Raise InputError if a wrong answer equals the answer; `where` names a row by its index."""
-    same = np.argwhere(answers == wrong)
-    if len(same):
-        row, column = same[0].tolist()
-        raise InputError(
-            f"{where(row)}: the wrong answer equals the answer (token {answers[row, column]}); "
-            "give another token"
+    @classmethod
+    def of(cls, rows: Sequence[np.ndarray]) -> RaggedTokens:
+        """Rows that are arrays already."""
+        flat = np.concatenate(rows) if len(rows) else np.zeros(0, np.int64)
+        return cls(flat, np.fromiter(map(len, rows), np.int64, len(rows)))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @overload
+    def __getitem__(self, row: SupportsIndex) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, row: slice) -> RaggedTokens: ...
+    def __getitem__(self, row: SupportsIndex | slice) -> np.ndarray | RaggedTokens:
+        if isinstance(row, slice):
+            return self.at(np.arange(len(self))[row])
+        start = self._starts[row]
+        return self.flat[start : start + self.lengths[row]]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        ends = zip(self._starts.tolist(), self.lengths.tolist(), strict=True)
+        return (self.flat[start : start + length] for start, length in ends)
+
+    def at(self, rows: Int[np.ndarray, " chosen"]) -> RaggedTokens:
+        """Select rows, in this order."""
+        lengths = self.lengths[rows]
+        shift = self._starts[rows] - (np.cumsum(lengths) - lengths)
+        return RaggedTokens(
+            self.flat[np.arange(lengths.sum()) + np.repeat(shift, lengths)], lengths
         )
+
+
+def pair_problems(clean: RaggedTokens, corrupted: RaggedTokens) -> dict[int, str]:
+    """The problem of each corrupted row of another length than its clean one, or equal to it."""
+    problems = {}
+    for row in np.flatnonzero(clean.lengths != corrupted.lengths).tolist():
+        problems[row] = (
+            f"the clean prompt has {clean.lengths[row]} tokens and the corrupted one "
+            f"{corrupted.lengths[row]}; both need the same number of tokens"
+        )
+    alike = np.flatnonzero(clean.lengths == corrupted.lengths)
+    one, other = clean.at(alike), corrupted.at(alike)
+    changed = np.repeat(np.arange(len(one)), one.lengths)[one.flat != other.flat]
+    for row in np.delete(alike, np.unique(changed)).tolist():
+        problems[row] = (
+            "the corrupted prompt equals the clean one; change the part that determines the answer"
+        )
+    return problems
+
+
+def wrong_problems(
+    answers: Int[np.ndarray, "row item"], wrong: Int[np.ndarray, "row item"]
+) -> dict[int, str]:
+    """The problem of each row whose wrong answer equals the answer."""
+    same = np.argwhere(answers == wrong)[::-1].tolist()  # the first of a row counts
+    return {
+        row: f"the wrong answer equals the answer (token {answers[row, item]}); give another token"
+        for row, item in same
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +104,8 @@ class FeatureData(ShortRepr):
     """Prompts of any lengths, with their features, positions and answers.
 
     Attributes:
-        tokens: one integer array per row. An array [n pos] or a sequence of rows is converted to a
-            tuple of rows, so that rows of different lengths need no padding.
+        tokens: one integer array per row. An array [n pos] or a sequence of rows is converted to
+            `RaggedTokens`, so that rows of different lengths need no padding.
         features: [n k] booleans.
         names: names of the k features.
         positions: [n], the position to read in each row; None: the analysis chooses. Negative
@@ -99,7 +132,7 @@ class FeatureData(ShortRepr):
         (2, ('a',))
     """
 
-    tokens: Sequence[Any] | np.ndarray
+    tokens: Any
     features: Bool[np.ndarray, "row feature"]
     names: tuple[str, ...]
     # Lengths are checked below, with a message for the user, so the axis has its own name.
@@ -109,7 +142,7 @@ class FeatureData(ShortRepr):
     answers: Int[np.ndarray, "..."] | None = None
     answer_positions: Int[np.ndarray, "..."] | None = None
     wrong: Int[np.ndarray, "..."] | None = None
-    corrupted: Sequence[Any] | np.ndarray | None = None
+    corrupted: Any = None
     reading: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -138,7 +171,7 @@ class FeatureData(ShortRepr):
     @property
     def lengths(self) -> Int[np.ndarray, " n"]:
         """Tokens in each row."""
-        return np.array([len(row) for row in self.tokens], dtype=np.int64)
+        return np.asarray(self.tokens.lengths)
 
     def at(self, rows: Int[np.ndarray, " chosen"]) -> FeatureData:
         """Select rows, in this order, with their features, answers and groups."""
@@ -149,7 +182,7 @@ class FeatureData(ShortRepr):
         }
         for name in ("tokens", "corrupted"):
             listed = getattr(self, name)
-            chosen[name] = None if listed is None else [listed[i] for i in rows.tolist()]
+            chosen[name] = None if listed is None else listed.at(rows)
         return dataclasses.replace(self, features=self.features[rows], **chosen)
 
     def token_matrix(self) -> Int[np.ndarray, "n pos"]:
@@ -164,13 +197,14 @@ class FeatureData(ShortRepr):
 
     def check_vocabulary(self, d_vocab: int) -> FeatureData:
         """The data itself; raises InputError for prompts with tokens outside the vocabulary."""
-        for rows, of in ((self.tokens, ""), (self.corrupted or (), " (corrupted)")):
-            for number, row in enumerate(rows):
-                if row.max() >= d_vocab:
-                    raise InputError(
-                        f"{self._named(number)}{of} has token {row.max()}; the vocabulary is 0 to "
-                        f"{d_vocab - 1}"
-                    )
+        for rows, of in ((self.tokens, ""), (self.corrupted, " (corrupted)")):
+            if rows is None or rows.flat.max() < d_vocab:
+                continue
+            number, row = next((i, row) for i, row in enumerate(rows) if row.max() >= d_vocab)
+            raise InputError(
+                f"{self._named(number)}{of} has token {row.max()}; the vocabulary is 0 to "
+                f"{d_vocab - 1}"
+            )
         return self
 
     def within_context(self, n_ctx: int) -> FeatureData:
@@ -210,17 +244,20 @@ class FeatureData(ShortRepr):
             sha.update(np.ascontiguousarray(values.astype("<i8")).tobytes())
         return sha.hexdigest()
 
-    def _rows(self, name: str, value: Any, of: str) -> tuple[np.ndarray, ...]:
+    def _rows(self, name: str, value: Any, of: str) -> RaggedTokens:
         """Rows of tokens; `of` follows a row's number in messages."""
+        if isinstance(value, np.ndarray) and value.dtype == np.int64 and value.ndim == 2:
+            value = RaggedTokens(value.reshape(-1), np.full(len(value), value.shape[1]))
+        if isinstance(value, RaggedTokens) and value.lengths.all() and (value.flat >= 0).all():
+            return value
         try:
             rows = list(value)
         except TypeError:
             raise InputError(
                 f"{self.source}: {name} must be rows of token ids, not {a_kind(value)}"
             ) from None
-        if rows and all(_is_plain(row) for row in rows) and np.concatenate(rows).min() >= 0:
-            return tuple(rows)
-        return tuple(_row(row, f"{self._named(number)}{of}") for number, row in enumerate(rows))
+        named = (f"{self._named(number)}{of}" for number in range(len(rows)))
+        return RaggedTokens.of(list(map(_row, rows, named)))
 
     def _settle_integers(self, name: str) -> None:
         """Convert a part to an array of integers; lists are accepted."""
@@ -296,11 +333,11 @@ class FeatureData(ShortRepr):
             )
         if wrong.min() < 0:
             raise InputError(f"{self.source}: the wrong answer {wrong.min()} is not a token id")
-        check_wrong(self.answers, wrong, self._named)
+        self._check_none(wrong_problems(self.answers, wrong))
         object.__setattr__(self, "wrong", wrong)
 
-    def _settle_corrupted(self, clean: tuple[np.ndarray, ...]) -> None:
-        """Convert corrupted rows to a tuple, each checked against its clean row."""
+    def _settle_corrupted(self, clean: RaggedTokens) -> None:
+        """Convert corrupted rows to `RaggedTokens`, each checked against its clean row."""
         if self.corrupted is None:
             return
         if self.answers is None:
@@ -308,8 +345,13 @@ class FeatureData(ShortRepr):
         rows = self._rows("corrupted", self.corrupted, " (corrupted)")
         if len(rows) != len(clean):
             raise InputError(f"{self.source}: {len(rows)} corrupted rows for {len(clean)} rows")
-        check_corrupted(clean, rows, self._named)
+        self._check_none(pair_problems(clean, rows))
         object.__setattr__(self, "corrupted", rows)
+
+    def _check_none(self, problems: dict[int, str]) -> None:
+        if problems:
+            row = min(problems)
+            raise InputError(f"{self._named(row)}: {problems[row]}")
 
     def _named(self, number: int) -> str:
         return f"{self.source}: row index {number}"
@@ -336,10 +378,6 @@ class FeatureData(ShortRepr):
                 f"which has {lengths[row]} tokens"
             )
         return np.where(positions < 0, positions + lengths, positions).astype(np.int64)
-
-
-def _is_plain(row: Any) -> bool:
-    return type(row) is np.ndarray and row.dtype == np.int64 and row.ndim == 1 and len(row) > 0
 
 
 def _row(row: np.ndarray | Iterable[int], where: str) -> np.ndarray:

@@ -29,24 +29,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from interp_toolkit.data.arrays import data_of_arrays
-from interp_toolkit.data.cells import PromptTable
+from interp_toolkit.data.cells import PromptTable, value_at
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.preview import described
 from interp_toolkit.data.schema import Schema, as_schema, plan_of
 from interp_toolkit.data.tables import data_of_table, untokenized
+from interp_toolkit.data.templates import is_template
 from interp_toolkit.data.text.tokenization import (
     Tokenizer,
     check_tokenizer,
     data_from_texts,
     read_text,
 )
-from interp_toolkit.errors import PATH, InputError, first_line, some_of, takes
+from interp_toolkit.errors import PATH, InputError, first_line, some_of, suggestion, takes
 from interp_toolkit.files import check_claim, most_text, read_npz
 
 VALUE = 16  # bytes of a table's value as a Python object, before any copy
 ROWS_AT_ONCE = 1024  # of a table
 _RECORDS = ("prompts", "data", "examples", "pairs")  # keys of a record that may hold the records
+_SPLITS = {"train", "test", "validation", "valid", "val", "dev"}
 _PACKED = (".gz", ".bz2", ".zst")
 _CHUNK = 2**20
 
@@ -82,10 +86,9 @@ def read_data(
         (('a', 'b'), [[True, False]])
     """
     path, chosen = _checked(Path(path)), as_schema(schema)
-    read = _TABLES.get(_ending(path))
-    if read is not None:
+    if _ending(path) in _TABLES:
         with _without_collection():
-            data = data_of_table(read(path), tokenizer, chosen, feature_names)
+            data = data_of_table(_table(path, chosen), tokenizer, chosen, feature_names)
     else:
         _check_no_columns(path, chosen)
         data = _OTHERS[_ending(path)](path, tokenizer, feature_names)
@@ -117,21 +120,29 @@ def check_header(
         schema: as `read_data` takes it.
     """
     path, chosen = _checked(Path(path)), as_schema(schema)
-    read = _TABLES.get(_ending(path))
-    if read is None:
+    if _ending(path) not in _TABLES:
         _check_no_columns(path, chosen)
     elif _ending(path) not in (".parquet", ".arrow", ""):  # large ones are read once
-        plan_of(read(path), chosen, feature_names)
+        plan_of(_table(path, chosen), chosen, feature_names)
 
 
-def read_table(path: str | Path) -> PromptTable | None:
+def read_table(
+    path: str | Path, schema: Schema | Mapping[str, Any] | str | Path | None = None
+) -> PromptTable | None:
     """The columns of a file as they are; None for files without columns.
 
-    Raises InputError as `read_data` does.
+    The arguments are those of `read_data`; raises InputError as it does.
     """
     path = _checked(Path(path))
-    read = _TABLES.get(_ending(path))
-    return None if read is None else read(path)
+    return _table(path, as_schema(schema)) if _ending(path) in _TABLES else None
+
+
+def _table(path: Path, schema: Schema) -> PromptTable:
+    if _ending(path) == ".json":
+        return _json(path, schema.records)
+    if schema.records is not None:
+        raise InputError(f"{path}: --records is the key of records in a .json file")
+    return _TABLES[_ending(path)](path)
 
 
 def preview(
@@ -145,7 +156,7 @@ def preview(
 
     The arguments are those of `read_data`; raises InputError as it does.
     """
-    table = read_table(path)
+    table = read_table(path, schema)
     if tokenizer is None and table is not None:
         return untokenized(table, as_schema(schema), feature_names)
     data = read_data(path, tokenizer, d_vocab, feature_names, schema)
@@ -162,7 +173,7 @@ def is_data(path: str | Path) -> bool:
 
 
 def _check_no_columns(path: Path, schema: Schema) -> None:
-    if schema.is_explicit:
+    if schema != Schema():
         raise InputError(f"{path}: options of columns are for tables, and this is another file")
 
 
@@ -236,8 +247,7 @@ def _of_arrow(path: Path, table: Any) -> PromptTable:
     names = table.column_names
     if len(set(names)) != len(names):
         raise InputError(f"{path}: two columns have the same name")
-    columns = {name: table.column(name).to_pylist() for name in names}
-    return PromptTable.of(path, columns, "row index", 0)
+    return PromptTable.of(path, dict(zip(names, table.columns, strict=True)), "row index", 0)
 
 
 def _saved_by_datasets(folder: Path) -> bool:
@@ -285,7 +295,7 @@ def _joined(path: Path, shards: Sequence[Path]) -> PromptTable:
     for table in tables[1:]:
         if list(table.columns) != list(tables[0].columns):
             raise InputError(f"{table.path} has other columns ({table.names}) than its neighbors")
-    columns = {
+    columns: dict[str, list[Any]] = {
         name: [value for table in tables for value in table.columns[name].values]
         for name in tables[0].columns
     }
@@ -340,15 +350,15 @@ def _jsonl(path: Path) -> PromptTable:
     return _of_records(path, records, "line")
 
 
-def _json(path: Path) -> PromptTable:
+def _json(path: Path, key: str | None = None) -> PromptTable:
     text = _text_of(path)
     try:
         content = _parsed(path, text, "it is not JSON")
     except InputError:
-        if not text.lstrip().startswith("{") or "}\n{" not in text.replace(" ", ""):
+        if key or not text.lstrip().startswith("{") or "}\n{" not in text.replace(" ", ""):
             raise
         return _jsonl(path)
-    content, notes = _rows_inside(path, content)
+    content, notes = _rows_inside(path, content, key)
     if isinstance(content, list) and content and _are_records(content):
         return _of_records(path, content, "record", notes)
     if not isinstance(content, dict) or not all(isinstance(v, list) for v in content.values()):
@@ -359,29 +369,61 @@ def _json(path: Path) -> PromptTable:
     return PromptTable.of(path, content, "record", 1, notes)
 
 
-def _rows_inside(path: Path, content: Any) -> tuple[Any, tuple[str, ...]]:
+def _rows_inside(path: Path, content: Any, key: str | None) -> tuple[Any, tuple[str, ...]]:
     """The rows in a record that holds them under a key or by their ids, and a note of it."""
+    if key is not None:
+        if (inside := value_at(key.split("."), content)) is None:
+            keys = list(content) if isinstance(content, dict) else []
+            raise InputError(f"{path}: there are no records under {key!r}{suggestion(key, keys)}")
+        rows, notes = _rows_inside(path, inside, None)
+        return _with_templates(rows, content), (f"records under {key!r}", *notes)
+    if isinstance(content, list) and content and all(isinstance(one, str) for one in content):
+        return {"text": content}, ("a list of texts",)
+    if isinstance(content, list) and content and all(map(_is_pair, content)):
+        firsts, seconds = map(list, zip(*content, strict=True))
+        return {"input": firsts, "output": seconds}, ("pairs as input and output",)
     if not isinstance(content, dict):
         return content, ()
     lists = [n for n, v in content.items() if isinstance(v, list) and v and _are_records(v)]
     named = [name for name in _RECORDS if name in lists] if len(lists) > 1 else lists
     if len(named) > 1 or (lists and not named):
         raise InputError(
-            f"{path}: it holds {len(lists)} lists of records ({some_of(lists)}); save one alone"
+            f"{path}: it holds {len(lists)} lists of records ({some_of(lists)}); name one, such as "
+            f"--records {lists[0]}"
         )
     if named:
-        return content[named[0]], (f"records under {named[0]!r}",)
+        others = [name for name in lists if name not in named]
+        beside = f", not those under {some_of([repr(name) for name in others])}" if others else ""
+        rows = _with_templates(content[named[0]], content)
+        return rows, (f"records under {named[0]!r}{beside}",)
     values = list(content.values())
     if values and all(isinstance(value, str) for value in values) and len(values) > 1:
         return {"input": list(content), "output": values}, ("keys as input, values as output",)
     if not values or not _are_records(values):
         return content, ()
+    if len(values) > 1 and content.keys() <= _SPLITS:
+        splits = list(content)
+        raise InputError(
+            f"{path}: it holds splits ({some_of(splits)}); name one, such as --records {splits[0]}"
+        )
     keys = list(values[0])
     if all(key.isdigit() for key in keys):  # columns by row number, as pandas writes them
         if any(list(value) != keys for value in values):
             raise InputError(f"{path}: its columns have different rows")
         return {name: list(value.values()) for name, value in content.items()}, ()
     return values, (f"records under {len(values)} keys",)
+
+
+def _with_templates(rows: Any, content: Any) -> Any:
+    """Records with the templates of prompts that stand beside them."""
+    if not isinstance(content, dict) or not isinstance(rows, list) or not _are_records(rows):
+        return rows
+    beside = {name: value for name, value in content.items() if is_template(value)}
+    return [{**beside, **row} for row in rows] if beside else rows
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and [type(one) for one in value] == [str, str]
 
 
 def _are_records(values: Sequence[Any]) -> bool:
@@ -401,10 +443,13 @@ def _check_lengths(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
 def _separated(path: Path) -> PromptTable:
     import csv
 
-    text = io.StringIO(_text_of(path).removeprefix("\ufeff"), newline="")
+    text = _text_of(path).removeprefix("\ufeff")
     delimiter = "\t" if _ending(path) == ".tsv" else ","
+    if (read := _by_arrow(text, delimiter)) is not None:
+        return PromptTable.of(path, read)
     try:
-        header, *rows = list(csv.reader(text, delimiter=delimiter, strict=True))
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        header, *rows = list(reader)
     except (csv.Error, ValueError) as error:
         raise InputError(f"{path}: this cannot be read as a table ({first_line(error)})") from error
     rows = [row for row in rows if row]
@@ -428,6 +473,38 @@ def _separated(path: Path) -> PromptTable:
             "tabs in a .tsv file"
         )
     return PromptTable.of(path, dict(zip(header, zip(*rows, strict=True), strict=True)))
+
+
+def _by_arrow(text: str, delimiter: str) -> dict[str, Any] | None:
+    """The columns of a table of two columns or more; None where `csv` must decide or refuse."""
+    import csv
+
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    content = text.encode()
+    marks = np.frombuffer(content, np.uint8)
+    quotes = np.flatnonzero(marks == ord('"'))
+    if len(quotes):  # quotes in cells without quotes, and text behind quotes, are for `csv`
+        around = np.pad(marks, 1, constant_values=ord("\n"))
+        around = around[np.concatenate([quotes[::2], quotes[1::2] + 2])]
+        if len(quotes) % 2 or not np.isin(around, list(f'\n"{delimiter}'.encode())).all():
+            return None
+    try:
+        first = text[: text.find("\n") + 1]
+        header = next(csv.reader([first], delimiter=delimiter, strict=True))
+        table = arrow_csv.read_csv(
+            pa.BufferReader(content),
+            arrow_csv.ReadOptions(block_size=min(max(len(content), 1), 2**31 - 1)),
+            arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            arrow_csv.ConvertOptions(column_types=dict.fromkeys(header, pa.large_string())),
+        )
+    except (pa.ArrowException, csv.Error):
+        return None
+    names = table.column_names
+    is_whole = names == header and len(set(names)) == len(names) > 1 and len(table)
+    columns = table.columns
+    return dict(zip(names, columns, strict=True)) if is_whole else None
 
 
 def _of_records(

@@ -30,7 +30,7 @@ def columns_of(table: PromptTable) -> list[str]:
     return [
         f"{name or '(no name)'}: {column.kind}, {len(column.distinct):,} values"
         + (f", {column.counts['missing']:,} missing" if column.counts["missing"] else "")
-        + f", such as {short(next((v for v in column.values if v not in (None, '')), None))}"
+        + f", such as {short(next((v for v in column.levels if v not in (None, '')), None))}"
         for name, column in table.columns.items()
     ]
 
@@ -86,10 +86,9 @@ def feature_notes(data: FeatureData) -> list[str]:
     constant = np.flatnonzero(rarer == 0) if n > 1 else np.zeros(0, int)
     rare = np.flatnonzero((rarer > 0) & (rarer < _RARE * n))
     enough = np.flatnonzero(rarer >= _LEAST_ROWS)
+    ranks = _ranks(data.lengths)
     by_length = [
-        k
-        for k in enough
-        if abs(_auroc(data.lengths, data.features[:, k]) - 0.5) >= _BY_LENGTH - 0.5
+        k for k in enough if abs(_auroc(ranks, data.features[:, k]) - 0.5) >= _BY_LENGTH - 0.5
     ]
     return [
         f"{_named(data, columns)} {what}"
@@ -108,9 +107,13 @@ def _named(data: FeatureData, columns: Iterable[Any]) -> str:
     return f"{start} {listed(names)} {verb}"
 
 
-def _auroc(lengths: np.ndarray, on: np.ndarray) -> float:
-    """The chance that a row with the feature is longer than one without, ties by half."""
-    _, inverse, counts = np.unique(lengths, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+def _ranks(lengths: np.ndarray) -> np.ndarray:
+    """The rank of each length, the mean of their ranks for equal ones."""
+    counts = np.bincount(lengths)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[lengths])
+
+
+def _auroc(ranks: np.ndarray, on: np.ndarray) -> float:
+    """The chance that a row with the feature ranks higher than one without, ties by half."""
     n = int(on.sum())
     return float((ranks[on].sum() - n * (n + 1) / 2) / (n * (len(on) - n)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from interp_toolkit.data.cells import PromptTable, items_of, kind_of
+from interp_toolkit.data.cells import PromptTable, items_of, plain_name
 
 Values = Mapping[str, Sequence[Any]]
 Rule = Callable[[Values], dict[str, list[Any]] | None]
@@ -29,15 +29,10 @@ def recognized(table: PromptTable) -> tuple[PromptTable, str, bool | None]:
         if values is None:
             continue
         used = {plain[name] for name in needed}
-        rest = {n: c.values for n, c in table.columns.items() if n not in used and n not in values}
+        rest = {n: c for n, c in table.columns.items() if n not in used and n not in values}
         read = PromptTable.of(table.path, values | rest, table.unit, table.first, table.notes)
         return read, title, rule is _token_ids or None
     return table, "", None
-
-
-def plain_name(name: str) -> str:
-    """A column's name in lower case, with underscores for spaces."""
-    return name.strip().lower().replace(" ", "_")
 
 
 def _ioi(values: Values) -> dict[str, list[Any]] | None:
@@ -110,21 +105,6 @@ def _token_ids(values: Values) -> dict[str, list[Any]] | None:
     return texts | {ours: [[int(v)] for v in values[name]] for ours, name in ids.items()}
 
 
-def _choices(values: Values) -> dict[str, list[Any]] | None:
-    """MIB: the choice at the key's index is the answer, the first other one is wrong."""
-    read: dict[str, list[Any]] = {"text": list(values["prompt"]), "answer": [], "wrong": []}
-    for cell, key in zip(values["choices"], values["answerkey"], strict=True):
-        some = items_of(cell)
-        index = int(key) if str(key).isdigit() else -1
-        if kind_of(some) != "texts" or not 0 <= index < len(some):
-            return None
-        read["answer"].append(some[index])
-        read["wrong"].append((some[:index] + some[index + 1 :] or [""])[0])
-    if not all(read["wrong"]):
-        del read["wrong"]
-    return read
-
-
 _RULES: tuple[tuple[str, frozenset[str], Rule], ...] = (
     ("IOI", frozenset(("text", "io", "s")), _ioi),
     ("CounterFact", frozenset(("requested_rewrite",)), _counterfact),
@@ -135,5 +115,4 @@ _RULES: tuple[tuple[str, frozenset[str], Rule], ...] = (
         _truthful,
     ),
     ("EAP-IG", frozenset(("clean", "corrupted", "correct_idx", "incorrect_idx")), _token_ids),
-    ("MIB", frozenset(("prompt", "choices", "answerkey")), _choices),
 )

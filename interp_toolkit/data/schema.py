@@ -9,15 +9,24 @@ file is refused with both and the options that choose.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from interp_toolkit.data.cells import LOGICAL, Column, PromptTable
-from interp_toolkit.data.published import plain_name, recognized
+from interp_toolkit.data.cells import (
+    BLANK,
+    LOGICAL,
+    TOKEN_COLUMNS,
+    Column,
+    PromptTable,
+    items_of,
+    plain_name,
+)
+from interp_toolkit.data.choices import as_answers
+from interp_toolkit.data.published import recognized
+from interp_toolkit.data.templates import FILLING, filled, first_text, is_template
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.files import read_yaml
 
@@ -27,11 +36,22 @@ Space = Literal["auto", "add", "keep"]
 _PROMPTS = (
     ("tokens", "text", "clean"),
     ("clean_prompt", "prompt_clean", "clean_prefix", "prompt"),
-    ("question", "sentence", "input", "prefix", "statement", "instruction", "query", "goal"),
+    ("input_ids", "token_ids"),
+    (
+        "question",
+        "question_stem",
+        "sentence",
+        "input",
+        "prefix",
+        "statement",
+        "instruction",
+        "query",
+        "goal",
+    ),
 )
 _ANSWERS = (
     ("answer",),
-    ("target_true", "correct_answer", "best_answer", "clean_answer", "answers"),
+    ("target_true", "correct_answer", "best_answer", "clean_answer", "answers", "correct_answers"),
 )
 #: names that class labels have as often as answers do
 _ANSWERS_OR_LABELS = ("correct", "target", "output", "completion", "continuation")
@@ -39,17 +59,27 @@ _WRONG = (
     ("wrong",),
     ("target_false", "wrong_answer", "incorrect_answer", "best_incorrect_answer"),
     ("incorrect_answers", "wrong_answers", "patch_answer", "incorrect"),
+    ("incorrect_answer_1", "wrong_answer_1", "distractor1"),
 )
 _CORRUPTED = (
     ("corrupted",),
-    ("corrupt", "corrupted_prompt", "counterfactual_prompt", "corrupted_hard", "patch_prefix"),
+    (
+        "corrupt",
+        "corrupted_prompt",
+        "corrupt_prompt",
+        "counterfactual_prompt",
+        "corrupted_hard",
+        "patch_prefix",
+    ),
 )
+_TEMPLATES = ("template", "pattern", "prompt_template", "prompt_templates")
 _ROLES = {"answer": (*_ANSWERS, _ANSWERS_OR_LABELS), "wrong": _WRONG, "corrupted": _CORRUPTED}
 _OPTIONS = re.compile(
     r"(choice|option|ending|sol|op)?s?_?[0-9a-e]?"
 )  # columns of a multiple choice
 _IDS = ("ids", "bit", "number")
 _SCALARS = ("text", "number", *LOGICAL)
+_LISTS = ("mixed", "nested", "other", "texts")
 _FEW_CLASSES = 20
 _MOST_WORDS = 4  # in the name of a column of prompts
 _ROWS_PER_CLASS = 5
@@ -71,6 +101,9 @@ class Schema:
         answer_space: whether a space precedes an answer in text: `keep` as in the file, `add` one,
             or `auto`: where the prompt's end and the answer's beginning are words.
         answer_ids: whether numbers as answers are token ids; None: only with prompts of ids.
+        answer_index_from: the number of the first option of a multiple choice, 0 or 1; None: the
+            one that names an option in every row.
+        records: the key, or path of keys, of the records in a `.json` file.
 
     Examples:
         >>> Schema(prompt_column="question", answer_space="add").is_explicit
@@ -85,11 +118,13 @@ class Schema:
     group_column: str | None = None
     answer_space: Space = "auto"
     answer_ids: bool | None = None
+    answer_index_from: int | None = None
+    records: str | None = None
 
     @property
     def is_explicit(self) -> bool:
-        """Whether the user chose anything."""
-        return self != Schema()
+        """Whether the user chose anything of the columns."""
+        return self != Schema(records=self.records)
 
 
 def as_schema(
@@ -115,10 +150,13 @@ def as_schema(
         is_right = all(isinstance(text, str) for text in texts)
         if name == "answer_ids":
             is_right = isinstance(value, bool)
+        elif name == "answer_index_from":
+            is_right = type(value) is int and value in (0, 1)
         elif name == "answer_space":
             is_right = value in get_args(Space)
         if not is_right and (value is not None or name == "answer_space"):
             kinds = {"answer_ids": "true or false", "answer_space": "auto, add or keep"}
+            kinds |= {"answer_index_from": "0 or 1", "records": "the key of a list of records"}
             kind = kinds.get(name, "the name of a column")
             raise InputError(f"{where}: {name} is {value!r}; give {kind}")
     features = values.get("feature_column")
@@ -185,7 +223,43 @@ def plan_of(
     data_set, of_ids = "", None
     if not schema.is_explicit and not chosen:
         table, data_set, of_ids = recognized(table)
+    columns = (schema.prompt_column, schema.wrong_column, schema.corrupted_column)
+    used = {*columns, schema.group_column, *(name.partition("=")[0] for name in chosen or ())}
+    table = table.with_paths([name for name in (*used, schema.answer_column) if name])
+    if not data_set and not schema.answer_ids:
+        read = as_answers(table, used, schema.answer_column, schema.answer_index_from)
+        if read is not None:
+            wrong = schema.wrong_column or ("wrong" if "wrong" in read.columns else None)
+            table = read
+            schema = dataclasses.replace(schema, answer_column="answer", wrong_column=wrong)
+    plan = _Decision(table, schema, chosen, data_set, of_ids).plan()
+    for name in (plan.prompt, plan.corrupted):
+        if name is None or table.columns[name].kind != "texts":
+            continue
+        lists = table.columns[name].mapped(items_of)
+        if all(isinstance(v, list) and set(map(type, v)) == {str} for v in lists.levels):
+            text, note = _texts_of_lists(lists)
+            notes = (*table.notes, note)
+            table = dataclasses.replace(table, columns={**table.columns, name: text}, notes=notes)
+    full = filled(table, plan.roles, used, schema.prompt_column is not None)
+    if full is None:
+        return table, plan
+    table, answer = full
+    schema = dataclasses.replace(schema, prompt_column=plan.prompt, answer_column=answer)
     return table, _Decision(table, schema, chosen, data_set, of_ids).plan()
+
+
+def _texts_of_lists(lists: Column) -> tuple[Column, str]:
+    """Lists of words as texts, or the first of several texts, with a note."""
+    name, items = lists.name, [item for items in lists.levels for item in items]
+    if any(" " in item.strip() for item in items):
+        first = [items[0] for items in lists.values]
+        return Column.of(name, first), f"of several texts in {name!r} the first is read"
+    space = "" if any(item[:1].isspace() for item in items) else " "
+    how = "joined by spaces" if space else "joined"
+    return Column.of(
+        name, list(map(space.join, lists.values))
+    ), f"lists of words in {name!r}, {how}"
 
 
 class _Decision:
@@ -217,6 +291,7 @@ class _Decision:
         """Decide role by role; each takes its column from the later ones."""
         columns = self.table.columns
         prompt = self._prompt()
+        self._check_inside("prompt", prompt)
         prompt_ids = self._is_ids(columns[prompt])
         position = self._by_name((("position",),), _IDS)
         answer_position = self._by_name((("answer_position",),), _IDS)
@@ -227,6 +302,8 @@ class _Decision:
         corrupted = self.schema.corrupted_column or self._by_name(
             _CORRUPTED, ("ids",) if prompt_ids else ("text", "ids", "number", "mixed")
         )
+        for role, name in (("answer", answer), ("wrong", wrong), ("corrupted", corrupted)):
+            self._check_inside(role, name)
         is_flag = wrong is not None and columns[wrong].kind in LOGICAL
         is_flag &= answer is None or columns[answer].kind not in ("number", *LOGICAL)
         if is_flag and self.schema.wrong_column is None:
@@ -245,6 +322,10 @@ class _Decision:
             self.taken -= {wrong, corrupted}
             wrong = corrupted = None
         answer_ids = answer is not None and self._holds_ids(answer, prompt_ids, answer_position)
+        is_text = columns[prompt].kind not in ("ids", *_LISTS)
+        if prompt == "tokens" and is_text and (answer is None or answer_ids):
+            problem = "is not a list of ids; call a column of texts 'text'"
+            raise self.table.refuse(0, prompt, problem)
         features = tuple(self._features())
         plan = Plan(
             *(prompt, prompt_ids, answer, answer_ids, wrong, corrupted),
@@ -252,6 +333,15 @@ class _Decision:
         )
         self.unfilled = _ROLES.keys() - plan.roles.keys()
         return dataclasses.replace(plan, notes=(*self._renamed(plan), *self.notes, *self._rest()))
+
+    def _check_inside(self, role: str, name: str | None) -> None:
+        """Raise InputError if a column holds records, naming the values in them."""
+        paths = [] if name is None else self.table.paths(name)
+        if paths not in ([], [name]):
+            options = [f"--{role}-column {path}" for path in paths]
+            raise InputError(
+                f"{self.table.path}: {name!r} holds records; give {' or '.join(options[:3])}"
+            )
 
     def _check(self, name: str) -> Column:
         if name not in self.table.columns:
@@ -290,9 +380,15 @@ class _Decision:
                 f"--prompt-column clean or --prompt-column {ours[0]}"
             )
         wordy = [c for n, c in self.table.columns.items() if c.is_wordy and n not in self.taken]
+        templates = self._named(_TEMPLATES, ("text", "texts"))
+        templates = [c for c in templates if is_template(c.mapped(first_text)[:_SAMPLE])]
+        if len(templates) == 1:  # filled by other columns
+            wordy = [c for c in wordy if plain_name(c.name) not in FILLING]
+        wordy += [c for c in templates if c not in wordy]
         others = ("text", "ids", "mixed", "number", "bit", "other", "yes", "nested")
         for names in _PROMPTS:
-            columns = self._named(names, (*others, "texts") if "tokens" in names else others)
+            kinds = ("ids",) if "input_ids" in names else others
+            columns = self._named(names, (*others, "texts") if "tokens" in names else kinds)
             varied = [c for c in columns if not self._is_label(c)] or ([] if wordy else columns)
             if len(varied) > 1 and names is not _PROMPTS[0]:
                 several = [column.name for column in varied]
@@ -347,7 +443,8 @@ class _Decision:
         """Whether prompts are lists of token ids; raises InputError where texts may be meant."""
         if column.kind != "ids" or column.name == "text":
             return False
-        if isinstance(column.values[0], str) and column.name not in _PROMPTS[0]:
+        names = (*_PROMPTS[0], *TOKEN_COLUMNS)
+        if isinstance(column.levels[0], str) and column.name not in names:
             raise InputError(
                 f"{self.table.path}: {column.name!r} holds lists of numbers as text, prompts of "
                 "token ids or texts; call the column 'tokens' or 'text'"
@@ -398,6 +495,15 @@ class _Decision:
         if self._is_class(column, prompt):
             n = len(column.distinct)
             return self._ambiguous_label(column, f"has {n} values in {column.n_present} rows")
+        texts = self.table.columns[prompt][:_SAMPLE]
+        if all(BLANK.search(str(text)) for text in texts) and all(
+            str(word) in str(text) for word, text in zip(column[:_SAMPLE], texts, strict=True)
+        ):
+            return InputError(
+                f"{self.table.path}: {column.name!r} stands in prompts with a blank and may fill it"
+                f" or not: give --answer-column {column.name}, or --feature-column for prompts "
+                f"without answers (columns: {self.table.names})"
+            )
         logical = [c for c in self.table.columns.values() if c.kind in LOGICAL]
         labels = [c.name for c in logical if not c.is_row_number and c.name != column.name]
         if not labels or not self._are_sentences(prompt):
@@ -423,7 +529,7 @@ class _Decision:
         return bool(explicit or self._named(names, ("ids", "texts", *_SCALARS)))
 
     def _are_sentences(self, prompt: str) -> bool:
-        texts = self.table.columns[prompt].values[:_SAMPLE]
+        texts = self.table.columns[prompt][:_SAMPLE]
         return 5 * sum(bool(_WHOLE_SENTENCE.search(str(text))) for text in texts) >= 4 * len(texts)
 
     def _is_class(self, column: Column, prompt: str) -> bool:
@@ -431,8 +537,7 @@ class _Decision:
         n = len(column.distinct)
         if n < 2 or column.n_present < _ROWS_PER_CLASS * n / 2 or n > _FEW_CLASSES:
             return False
-        pairs = zip(self.table.columns[prompt].values, column.values, strict=True)
-        rows = list(itertools.islice(pairs, _SAMPLE))
+        rows = list(zip(self.table.columns[prompt][:_SAMPLE], column[:_SAMPLE], strict=True))
         copied = (re.search(rf"\b{re.escape(str(a).strip())}\b", str(t)) for t, a in rows)
         if 2 * sum(map(bool, copied)) > len(rows):
             return False
@@ -440,7 +545,7 @@ class _Decision:
 
     def _check_choices(self, column: Column) -> None:
         """Raise InputError if the answers are numbers or letters of options."""
-        keys = {value.strip().lower() for value in column.distinct}
+        keys = {value.strip().lower().removeprefix("-") for value in column.distinct}
         if not keys or not keys <= set("0123456789abcdefgh"):
             return
         options = [
@@ -455,8 +560,8 @@ class _Decision:
         if lists or len(options) > 1:
             raise InputError(
                 f"{self.table.path}: {column.name!r} holds numbers or letters of the options in "
-                f"{', '.join(one.name for one in options[:4])}; give a column of the words "
-                "themselves with --answer-column, and the other words with --wrong-column"
+                f"{', '.join(one.name for one in options[:4])}, but not one for every row; remove "
+                "the other rows, or give a column of words with --answer-column"
             )
 
     def _wrong_names(self, answer: str | None) -> Sequence[Sequence[str]]:
@@ -532,6 +637,9 @@ class _Decision:
         names = {role: {n for tier in tiers for n in tier} for role, tiers in _ROLES.items()}
         unfit = [
             f"{name!r} ({self.table.columns[name].kind}) is not read as {role}"
+            + "".join(
+                f": --{role}-column {path}" for path in self.table.paths(name)[:1] if path != name
+            )
             for role, of_role in names.items()
             for name in rest
             if plain_name(name) in of_role and role in self.unfilled

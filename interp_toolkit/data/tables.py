@@ -8,7 +8,9 @@ text. Everything that was decided or left out is recorded in `source` and `readi
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,9 @@ import numpy as np
 
 from interp_toolkit.data.border import Border, PromptTexts, at_border, mending_space, spaced
 from interp_toolkit.data.cells import (
+    BLANK,
     NO_ANSWER,
+    Column,
     PromptTable,
     items_of,
     kind_of,
@@ -27,8 +31,9 @@ from interp_toolkit.data.cells import (
 )
 from interp_toolkit.data.features import (
     FeatureData,
-    check_corrupted,
-    check_wrong,
+    RaggedTokens,
+    pair_problems,
+    wrong_problems,
 )
 from interp_toolkit.data.preview import SHOWN, described, roles_of
 from interp_toolkit.data.schema import Feature, Plan, Schema, plan_of
@@ -37,6 +42,9 @@ from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.formatting import counted
 
 MOST_MISSING = 1 / 4  # of the cells of a label, prompt, position or group
+_BLANK_SAMPLE = 200  # rows in which blanks are looked for
+_MOST_BLANKS = 0.9  # of these rows
+_QUESTION = re.compile(r"[.!?。！？].*[?？:：]\s*$")  # behind another sentence
 _ALIKE = 5  # rows with one and the same first token from which that is noted
 
 
@@ -57,19 +65,17 @@ def matrix(
     """The chosen columns of arrays as one array, [row feature]."""
     table = PromptTable.of(path, {n: list(columns[n]) for n in chosen}, "row index", 0)
     for name, column in table.columns.items():
-        if len(column.values) != n_rows:
-            raise InputError(
-                f"{path}: {len(column.values)} feature rows for {n_rows} rows ({name!r})"
-            )
+        if len(column) != n_rows:
+            raise InputError(f"{path}: {len(column)} feature rows for {n_rows} rows ({name!r})")
     return _features(table, [Feature(name, name) for name in chosen], n_rows)
 
 
 def integers(table: PromptTable, name: str) -> np.ndarray:
     """A column of integers, also in digits; raises InputError for other values."""
-    whole = [_whole(value) for value in table.columns[name].values]
-    if None in whole:
-        raise table.refuse(whole.index(None), name, "is not an integer")
-    return np.array(whole, dtype=np.int64)
+    whole = table.columns[name].mapped(_whole)
+    if bad := whole.where(lambda value: value is None):
+        raise table.refuse(bad[0], name, "is not an integer")
+    return whole.array(np.int64)
 
 
 def _whole(value: Any) -> int | None:
@@ -99,30 +105,32 @@ def data_of_table(
     n_rows, left = len(table), _Left(table)
     table = _complete(table, plan, left)
     notes = [*table.notes, *plan.notes]
+    if getattr(tokenizer, "mask_token", None) is None:
+        table = _before_blanks(table, plan, notes)
     rows, corrupted, answers, wrong = _tokens(table, plan, tokenizer, schema, left, notes)
     answer_position = (
         None if plan.answer_position is None else _id_lists(table, plan.answer_position)
     )
     if plan.answer_position is None and answers is not None and answers.shape[1] == 1:
         answer_position = _ends(table, plan, tokenizer)
-    left.check_pairs(table, rows, corrupted, answers, wrong)
+    left.add_pairs(table, rows, corrupted, answers, wrong)
     features = _features(table, plan.features, len(table))
     position = None if plan.position is None else integers(table, plan.position)
     if position is not None:
-        lengths = np.array([len(row) for row in rows])
+        lengths = rows.lengths
         outside = int(((position >= lengths) | (position < -lengths)).sum())
         if 2 * outside > len(rows):  # of something else than tokens
             position = None
             notes.append(f"{plan.position!r} is not read: outside {outside:,} of the prompts")
     group = None if plan.group is None else _group_names(table, plan.group)
-    used = [i for i in range(len(table)) if table.number(i) not in left.numbers]
-    if not used or 2 * len(used) < n_rows:
+    used = left.others(table)
+    if not len(used) or 2 * len(used) < n_rows:
         raise InputError(f"{left.first} ({len(left.numbers)} of {n_rows} prompts do not fit)")
 
     def of_used(column: Any) -> Any:
         if column is None or len(used) == len(table):
             return column
-        return column[used] if isinstance(column, np.ndarray) else [column[i] for i in used]
+        return column[used] if isinstance(column, np.ndarray) else column.at(used)
 
     notes += left.notes(n_rows)
     data = FeatureData(
@@ -137,7 +145,7 @@ def data_of_table(
         of_used(wrong),
         of_used(corrupted),
     )
-    rows_read = [table.row(i) for i in used[:SHOWN]]
+    rows_read = [table.row(i) for i in used[:SHOWN].tolist()]
     return described(data, notes, [*roles_of(plan), *notes], tokenizer, rows_read)
 
 
@@ -152,15 +160,15 @@ def untokenized(
     if plan.prompt_ids and (plan.answer is None or plan.answer_ids):
         return list(data_of_table(table, None, schema, feature_names).reading)
     n_rows, left, notes = len(table), _Left(table), [*table.notes, *plan.notes]
-    table = _complete(table, plan, left)
+    table = _before_blanks(_complete(table, plan, left), plan, notes)
     lines = [*roles_of(plan), *notes, *left.notes(n_rows)]
     if plan.prompt_ids or plan.answer is None or plan.answer_ids:
-        return [*lines, *(short(v) for v in table.columns[plan.prompt].values[:SHOWN])]
+        return [*lines, *map(short, table.columns[plan.prompt][:SHOWN])]
     prompts, answers = _texts(table, plan.prompt), _words(table, plan.answer, lines)
     apart, n_spaced = spaced(PromptTexts(prompts, None, answers, None), schema.answer_space)
     if n_spaced:
         lines.append(f"a space is put before {n_spaced:,} of {counted(len(table), 'answer')}")
-    pairs = zip(apart.prompts[:SHOWN], apart.answers, strict=False)
+    pairs = zip(apart.prompts[:SHOWN], apart.answers[:SHOWN], strict=True)
     return lines + [f"{text[-40:]!r} -> {short(answer)}" for text, answer in pairs]
 
 
@@ -192,35 +200,28 @@ class _Left:
             for rows in self.reasons.values()
         ]
 
-    def check_pairs(
+    def others(self, table: PromptTable) -> np.ndarray:
+        """The indices of the table's rows that are not left out."""
+        if not self.numbers:
+            return np.arange(len(table))
+        return np.array([i for i in range(len(table)) if table.number(i) not in self.numbers], int)
+
+    def add_pairs(
         self,
         table: PromptTable,
-        rows: Sequence[np.ndarray],
-        corrupted: Sequence[np.ndarray] | None,
+        rows: RaggedTokens,
+        corrupted: RaggedTokens | None,
         answers: np.ndarray | None,
         wrong: np.ndarray | None,
     ) -> None:
         """Leave out rows that `FeatureData` would refuse as pairs."""
-        equal = np.zeros(len(rows), dtype=bool)
+        problems: dict[int, str] = {}
         if answers is not None and wrong is not None and answers.shape == wrong.shape:
-            equal = np.any(answers == wrong, axis=1)
-        compared = range(len(rows)) if corrupted is not None else np.flatnonzero(equal).tolist()
-        for number in compared:
-            at = slice(number, number + 1)
-            try:
-                if corrupted is not None:
-                    check_corrupted([rows[number]], corrupted[at], partial(_name, table, number))
-                if equal[number]:
-                    assert answers is not None
-                    assert wrong is not None
-                    check_wrong(answers[at], wrong[at], partial(_name, table, number))
-            except InputError as error:
-                self.add("pair", table, number, str(error))
-
-
-def _name(table: PromptTable, row: int, index: int) -> str:
-    """The name of the row, for any index: of a row that is checked alone."""
-    return table.row(row)
+            problems = wrong_problems(answers, wrong)
+        if corrupted is not None:
+            problems |= pair_problems(rows, corrupted)
+        for row in sorted(problems):
+            self.add("pair", table, row, f"{table.row(row)}: {problems[row]}")
 
 
 def _complete(table: PromptTable, plan: Plan, left: _Left) -> PromptTable:
@@ -233,35 +234,81 @@ def _complete(table: PromptTable, plan: Plan, left: _Left) -> PromptTable:
         column = table.columns[name]
         if not column.counts["missing"]:
             continue
-        lacking = [i for i, value in enumerate(column.values) if _lacks(plan, name, value)]
+        lacking = column.where(partial(_lacks, plan, name))
         for row in lacking:
             left.add(name, table, row, f"{table.cell(row, name)} is no value")
         if len(lacking) > MOST_MISSING * len(table):
             part = f"{len(lacking)} of {counted(len(table), 'row')} lack it"
             raise table.refuse(lacking[0], name, f"is missing ({part}); fill or remove these rows")
     for name in (name for name in answers if name is not None):
-        for row, value in enumerate(table.columns[name].values):
-            if _is_no_answer(value, plan.answer_ids):
-                left.add("answer", table, row, f"{table.cell(row, name)} is no value")
+        for row in table.columns[name].where(partial(_is_no_answer, plan.answer_ids)):
+            left.add("answer", table, row, f"{table.cell(row, name)} is no value")
     if not left.numbers:
         return table
-    rows = [row for row in range(len(table)) if row not in left.numbers]
+    rows = left.others(table)
     if 2 * len(rows) < len(table):
         raise InputError(f"{left.first} ({len(left.numbers)} of {len(table)} prompts do not fit)")
     return table.select(rows)
 
 
+def _before_blanks(table: PromptTable, plan: Plan, notes: list[str]) -> PromptTable:
+    """The table with prompts that end before their blank, if nearly all have one blank to fill."""
+    sample = list(map(str, table.columns[plan.prompt][:_BLANK_SAMPLE]))
+    blanks = [len(BLANK.findall(text)) == 1 and "\n" not in text for text in sample]
+    if sum(blanks) < _MOST_BLANKS * len(sample):
+        return table
+    example = BLANK.search(sample[blanks.index(True)])
+    assert example is not None
+    if plan.answer is None:
+        notes.append(
+            f"prompts have a blank, {example[0]!r}; with --answer-column they end before it"
+        )
+        return table
+    columns = dict(table.columns)
+    for name in (plan.prompt, plan.corrupted):
+        if name is not None:
+            columns[name] = Column.of(name, list(map(_before_blank, columns[name].values)))
+    changed = list(map(str.__ne__, columns[plan.prompt].values, table.columns[plan.prompt].values))
+    if any(changed):
+        n = counted(len(changed), "prompt")
+        whole = "" if all(changed) else "; the others stay whole"
+        notes.append(f"{sum(changed):,} of {n} end before their blank, {example[0]!r}{whole}")
+        answers = table.columns[plan.answer].values
+        pairs = zip(columns[plan.prompt].values, answers, changed, strict=True)
+        if unfit := sum(cut and not _may_follow(text, answer) for text, answer, cut in pairs):
+            notes.append(
+                f"in {unfit:,} of {n} the answer does not fill the blank: it stands before it, or "
+                "begins with the prompt"
+            )
+    return dataclasses.replace(table, columns=columns)
+
+
+def _before_blank(text: str) -> str:
+    """A prompt up to its blank; unchanged if it begins with it, or a question follows."""
+    before, _, behind = "\0".join(BLANK.split(text, 1)).partition("\0")
+    is_whole = not before.strip() or BLANK.search(behind) or _QUESTION.search(behind)
+    return text if is_whole else before.rstrip(" ")
+
+
+def _may_follow(text: str, answer: Any) -> bool:
+    """Whether an answer neither stands in a prompt nor repeats it."""
+    if not isinstance(answer, str) or not (word := answer.strip()):
+        return True
+    return not word.startswith(text.strip()) and not re.search(rf"\b{re.escape(word)}\b", text)
+
+
 def _lacks(plan: Plan, name: str, value: Any) -> bool:
     """Whether a cell holds no value; of prompts and groups, words such as "none" are values."""
     if isinstance(value, str) and name in (plan.prompt, plan.group):
-        return not value
+        return not value or items_of(value) == []
     return kind_of(value) == "missing"
 
 
-def _is_no_answer(value: Any, ids: bool) -> bool:
+def _is_no_answer(ids: bool, value: Any) -> bool:
     """Whether a cell holds no answer; among texts, a word such as "none" may be one."""
-    words = isinstance(value, str) and not ids
-    return value in NO_ANSWER if words else kind_of(value) == "missing"
+    if isinstance(value, str) and not ids:
+        return value in NO_ANSWER or items_of(value) == []
+    return kind_of(value) == "missing"
 
 
 def _tokens(
@@ -271,7 +318,7 @@ def _tokens(
     schema: Schema,
     left: _Left,
     notes: list[str],
-) -> tuple[list[np.ndarray], list[np.ndarray] | None, np.ndarray | None, np.ndarray | None]:
+) -> tuple[RaggedTokens, RaggedTokens | None, np.ndarray | None, np.ndarray | None]:
     """Token ids of prompts, corrupted prompts, answers and wrong answers."""
     named = (plan.answer, plan.wrong)
     if plan.answer is None or plan.answer_ids:
@@ -285,24 +332,28 @@ def _tokens(
             f"{table.row(0)}, column {plan.answer!r} is text, and the model has no tokenizer; give "
             "ids"
         )
-    words = [None if name is None else _words(table, name, notes) for name in named]
+    words = _words(table, plan.answer, notes)
+    wrong_words = None if plan.wrong is None else _words(table, plan.wrong, notes)
     if plan.prompt_ids:
-        ids = [None if column is None else bare_texts(tokenizer, column) for column in words]
+        ids = [
+            column and Column(column.name, bare_texts(tokenizer, column.levels), column.codes)
+            for column in (words, wrong_words)
+        ]
         return *_clean_and_corrupted(table, plan, tokenizer), *_firsts(
             table, plan, ids, left, notes
         )
     texts = PromptTexts(
         _texts(table, plan.prompt),
         None if plan.corrupted is None else _texts(table, plan.corrupted),
-        words[0] or [],
-        words[1],
+        words,
+        wrong_words,
     )
     apart, n_spaced = spaced(texts, schema.answer_space)
     border = at_border(tokenizer, apart, schema.answer_space)
     notes += _border_notes(tokenizer, texts, border, n_spaced, schema, table)
-    rows = _arrays(table, border.texts.prompts, tokenizer)
+    rows = _tokenized(table, border.texts.prompts, tokenizer)
     others = border.texts.corrupted
-    corrupted = None if others is None else _arrays(table, others, tokenizer, may_be_empty=True)
+    corrupted = None if others is None else _tokenized(table, others, tokenizer, may_be_empty=True)
     return rows, corrupted, *_firsts(table, plan, [border.answers, border.wrong], left, notes)
 
 
@@ -325,7 +376,7 @@ def _check_ids(
 
 def _clean_and_corrupted(
     table: PromptTable, plan: Plan, tokenizer: Tokenizer | None
-) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
+) -> tuple[RaggedTokens, RaggedTokens | None]:
     rows = _prompts(table, plan.prompt, tokenizer)
     return rows, None if plan.corrupted is None else _prompts(table, plan.corrupted, tokenizer)
 
@@ -342,10 +393,12 @@ def _border_notes(
     notes = []
     if n_spaced:
         notes.append(f"a space was put before {n_spaced:,} of {counted(n, 'answer')}")
-    elif 2 * sum(answer[:1].isspace() for answer in texts.answers) < n:
+    elif 2 * len(texts.answers.where(lambda answer: answer[:1].isspace())) < n:
         notes.append("answers are read as written, without a space put before them")
-    pairs = zip(texts.prompts, texts.answers, strict=True)
-    ends = sum(f" {text.rstrip(' .')}".endswith(f" {answer.strip()}") for text, answer in pairs)
+    last_word = texts.answers.mapped(lambda answer: answer.strip().rpartition(" ")[2])
+    likely = texts.ends.paired(last_word, _ends_with).where(bool)
+    pairs = zip(likely, texts.answers.select(np.array(likely, int)).values, strict=True)
+    ends = sum(_ends_with(texts.prompts[row], answer) for row, answer in pairs)
     if ends:
         notes.append(f"in {ends:,} of {of_rows} the prompt ends with its answer")
     if border.moved:
@@ -357,7 +410,8 @@ def _border_notes(
         row = border.merged[0]
         way = mending_space(tokenizer, texts, row, schema.answer_space)
         mend = f"--answer-space {way}" if way else "end the prompts where a token ends"
-        example = f"{short(texts.prompts[row][-20:])} + {short(border.texts.answers[row])}"
+        [answer] = border.texts.answers[row : row + 1]
+        example = f"{short(texts.prompts[row][-20:])} + {short(answer)}"
         name = table.row(row).removeprefix(f"{table.path}: ")
         notes.append(
             f"in {len(border.merged):,} of {of_rows} prompt and answer share a token in one text "
@@ -366,68 +420,78 @@ def _border_notes(
     return notes
 
 
+def _ends_with(text: str, answer: str) -> bool:
+    """Whether an answer is the last word, or words, of a text."""
+    return f" {text.rstrip(' .')}".endswith(f" {answer.strip()}")
+
+
 def _firsts(
-    table: PromptTable, plan: Plan, ids: Sequence[Any], left: _Left, notes: list[str]
+    table: PromptTable, plan: Plan, ids: Sequence[Column | None], left: _Left, notes: list[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """The first id of each answer [row 1]; rows whose answer has none are left out."""
     firsts: list[np.ndarray | None] = []
     several = 0
     for name, column in zip((plan.answer, plan.wrong), ids, strict=True):
-        if not column:
+        if column is None:
             firsts.append(None)
             continue
-        lengths = list(map(len, column))
-        several += sum(length > 1 for length in lengths)
-        for row in (row for row, length in enumerate(lengths) if not length):
+        several += len(column.where(lambda tokens: len(tokens) > 1))
+        for row in column.where(lambda tokens: not tokens):
             reason = f"{table.cell(row, str(name))} has no tokens of this model"
             left.add("answer", table, row, reason)
-        firsts.append(np.array([[tokens[0] if tokens else 0] for tokens in column], dtype=np.int64))
+        first = column.mapped(lambda tokens: tokens[0] if tokens else 0)
+        firsts.append(first.array(np.int64)[:, None])
     if several:
         notes.append(f"{several:,} answers of several tokens count by their first")
-    if firsts[0] is not None and len(ids[0]) >= _ALIKE and len(np.unique(firsts[0])) == 1:
+    if firsts[0] is not None and len(table) >= _ALIKE and not np.ptp(firsts[0]):
         notes.append("all answers begin with the same token")
     return firsts[0], firsts[1]
 
 
-def _words(table: PromptTable, name: str, notes: list[str]) -> list[str]:
+def _words(table: PromptTable, name: str, notes: list[str]) -> Column:
     """Answers as text: numbers in digits, of lists the first."""
     column = table.columns[name]
-    if column.are_texts:
-        values: Sequence[Any] = column.values
-    else:
-        values = [items_of(value) for value in column.values]
-        several = sum(isinstance(value, list) and len(value) > 1 for value in values)
+    if not column.are_texts:
+        column = column.mapped(items_of)
+        for row in column.where(_is_of_numbers):
+            raise table.refuse(row, name, "is a list of numbers, not of texts")
+        several = column.where(lambda value: isinstance(value, list) and len(value) > 1)
         if several:
-            notes.append(f"of several answers in {name!r} the first counts, {several:,} times")
-        values = [value[0] if isinstance(value, list) else value for value in values]
-        values = [value.item() if isinstance(value, np.generic) else value for value in values]
-    for row, value in enumerate(values):
-        if not isinstance(value, str | int | float):
-            raise table.refuse(row, name, "is not a text or a number")
-        if isinstance(value, str) and value[:2] in ("['", '["') and value.rstrip()[-1:] == "]":
-            raise table.refuse(row, name, "is a list without commas; write lists as JSON")
-    return [value if isinstance(value, str) else str(value) for value in values]
+            notes.append(f"of several answers in {name!r} the first counts, {len(several):,} times")
+        column = column.mapped(lambda value: value[0] if isinstance(value, list) else value)
+    column = _as_texts(table, column, "is not a text or a number")
+    for row in column.where(lambda text: text[:2] in ("['", '["') and text.rstrip()[-1:] == "]"):
+        raise table.refuse(row, name, "is a list without commas; write lists as JSON")
+    return column
+
+
+def _is_of_numbers(value: Any) -> bool:
+    """Whether a cell is a list of numbers, not all of them whole."""
+    is_list = isinstance(value, list) and len(value) > 1
+    return is_list and any(isinstance(one, float) for one in value) and str not in map(type, value)
 
 
 def _texts(table: PromptTable, name: str) -> list[str]:
     """A column of prompts as texts; numbers in digits."""
     column = table.columns[name]
+    column = column.mapped(items_of) if column.kind == "texts" else column
+    return list(_as_texts(table, column, "is not text; give text or a list of ids").values)
+
+
+def _as_texts(table: PromptTable, column: Column, problem: str) -> Column:
+    """Texts, and numbers in digits; raises InputError for other cells, with their problem."""
     if column.are_texts:
-        return list(column.values)
-    values = [items_of(v) for v in column.values] if column.kind == "texts" else column.values
-    for row, value in enumerate(values):
-        if not isinstance(value, str | int | float):
-            raise table.refuse(row, name, "is not text; give text or a list of ids")
-    return [value if isinstance(value, str) else str(value) for value in values]
+        return column
+    for row in column.where(lambda value: not isinstance(value, str | int | float)):
+        raise table.refuse(row, column.name, problem)
+    return Column.of(column.name, list(map(str, column.values)))
 
 
-def _prompts(table: PromptTable, name: str, tokenizer: Tokenizer | None) -> list[np.ndarray]:
+def _prompts(table: PromptTable, name: str, tokenizer: Tokenizer | None) -> RaggedTokens:
     """Prompts that are texts or lists of ids."""
     column = table.columns[name]
     if column.kind not in ("ids", "mixed", "nested", "other", "texts") or name == "text":
-        if name == "tokens":
-            raise table.refuse(0, name, "is not a list of ids; call a column of texts 'text'")
-        return _arrays(table, _texts(table, name), tokenizer)
+        return _tokenized(table, _texts(table, name), tokenizer)
     rows = [items_of(value) for value in column.values]
     for number, row in enumerate(rows):
         if not isinstance(row, list) or not row:
@@ -435,57 +499,60 @@ def _prompts(table: PromptTable, name: str, tokenizer: Tokenizer | None) -> list
         for token in row:
             if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < 2**31:
                 raise table.refuse(number, name, f"has {short(token)}, which is not a token id")
-    return [np.array(row, dtype=np.int64) for row in rows]
+    return _token_rows(rows)
 
 
-def _arrays(
+def _tokenized(
     table: PromptTable,
     texts: Sequence[str],
     tokenizer: Tokenizer | None,
     may_be_empty: bool = False,
-) -> list[np.ndarray]:
-    """PromptTexts as arrays of ids, views of one array."""
+) -> RaggedTokens:
+    """The token ids of texts."""
     if tokenizer is None:
         raise InputError(
             f"{table.path}: it holds text, and the model has no tokenizer; give tokens"
         )
-    rows = whole_texts(tokenizer, texts)
-    ends = np.cumsum([len(row) for row in rows]).tolist()
-    empty = next((i for i, row in enumerate(rows) if not row), None)
-    if empty is not None and not may_be_empty:
-        raise InputError(f"{table.row(empty)}: the text has no tokens")
+    ids = whole_texts(tokenizer, texts)
     try:
-        flat = np.fromiter(itertools.chain.from_iterable(rows), np.int64, sum(map(len, rows)))
+        rows = _token_rows(ids)
     except (TypeError, ValueError, OverflowError):
-        flat = np.full(1, -1)
-    if flat.size and (flat.min() < 0 or flat.max() >= 2**31):
+        rows = RaggedTokens(np.full(1, -1), np.ones(1, np.int64))
+    if not may_be_empty and not rows.lengths.all():
+        raise InputError(f"{table.row(int(rows.lengths.argmin()))}: the text has no tokens")
+    if rows.flat.size and (rows.flat.min() < 0 or rows.flat.max() >= 2**31):
         raise InputError(f"{table.path}: the tokenizer returned something other than token ids")
-    return [flat[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return rows
+
+
+def _token_rows(rows: Sequence[Sequence[int]]) -> RaggedTokens:
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    ids = itertools.chain.from_iterable(rows)
+    return RaggedTokens(np.fromiter(ids, np.int64, int(lengths.sum())), lengths)
 
 
 def _ends(table: PromptTable, plan: Plan, tokenizer: Tokenizer | None) -> np.ndarray:
     """The last token of each prompt, counted from the end; for text, before its end tokens."""
     behind = 0
     if not plan.prompt_ids and tokenizer is not None:
-        behind = added_behind(tokenizer, str(table.columns[plan.prompt].values[0]))
+        behind = added_behind(tokenizer, str(table.columns[plan.prompt][:1][0]))
     return np.full((len(table), 1), -1 - behind)
 
 
 def _id_lists(table: PromptTable, name: str) -> np.ndarray:
     """A column of integers, or of lists of integers of one length, [row item]."""
-    rows = [items_of(value) for value in table.columns[name].values]
-    rows = [row if isinstance(row, list) else [row] for row in rows]
-    for number, row in enumerate(rows):
-        if len(row) != len(rows[0]):
-            raise InputError(
-                f"{table.row(number)} has {len(row)} values of {name!r}, {table.unit} "
-                f"{table.number(0) + table.first} has {len(rows[0])}; all rows need the same number"
-            )
-    whole = [[_whole(item) for item in row] for row in rows]
-    bad = next((number for number, row in enumerate(whole) if None in row), None)
-    if bad is not None:
-        raise table.refuse(bad, name, "is not an integer")
-    return np.array(whole, dtype=np.int64)
+    lists = table.columns[name].mapped(items_of)
+    lists = lists.mapped(lambda value: value if isinstance(value, list) else [value])
+    [first] = lists[:1]
+    for row in lists.where(lambda value: len(value) != len(first)):
+        raise InputError(
+            f"{table.row(row)} has {len(lists[row : row + 1][0])} values of {name!r}, {table.unit} "
+            f"{table.number(0) + table.first} has {len(first)}; all rows need the same number"
+        )
+    whole = lists.mapped(lambda items: list(map(_whole, items)))
+    for row in whole.where(lambda items: None in items):
+        raise table.refuse(row, name, "is not an integer")
+    return whole.array(np.int64)
 
 
 def _features(table: PromptTable, features: Sequence[Feature], n_rows: int) -> np.ndarray:
@@ -496,28 +563,24 @@ def _features(table: PromptTable, features: Sequence[Feature], n_rows: int) -> n
 
 
 def _booleans(table: PromptTable, feature: Feature) -> np.ndarray:
-    values = table.columns[feature.column].values
+    column = table.columns[feature.column]
     if feature.true is not None:
-        return np.array([str(value) == feature.true for value in values], dtype=bool)
-    if table.columns[feature.column].are_texts:
-        by_text = {value: truth_of(value) for value in set(values)}
-        truths = [by_text[value] for value in values]
+        truths = column.mapped(lambda value: str(value) == feature.true)
     else:
-        truths = [truth_of(value) for value in values]
-    if None in truths:
+        truths = column.mapped(truth_of)
+    for row in truths.where(lambda truth: truth is None):
         raise table.refuse(
-            truths.index(None),
+            row,
             feature.column,
             "is not a boolean (true, false, 0 or 1); name the features to read with "
             f"--feature-column, or what is true of this one: {feature.name}=VALUE",
         )
-    return np.array(truths, dtype=bool)
+    return truths.array(bool)
 
 
 def _group_names(table: PromptTable, name: str) -> np.ndarray:
     """A column of names or numbers, as names; raises InputError for other values."""
-    values = table.columns[name].values
-    for row, value in enumerate(values):
-        if not isinstance(value, str | int):
-            raise table.refuse(row, name, "is neither a name nor a number")
-    return np.array([str(value) for value in values])
+    column = table.columns[name]
+    for row in column.where(lambda value: not isinstance(value, str | int)):
+        raise table.refuse(row, name, "is neither a name nor a number")
+    return column.mapped(str).array(np.str_)

@@ -102,3 +102,14 @@ def test_info_shows_what_is_ambiguous_and_exits_with_2(call, tmp_path):
     code, out, _ = call("info", tmp_path / "rows.csv", "--feature-column", "target")
     assert code == 0
     assert "'target'" in out
+
+
+def test_an_index_from_0_and_the_key_of_the_records_are_options(call, tmp_path):
+    rows = [{"question": "the sky", "choices": ["hot", "blue"], "answer": 1}]
+    path = save(tmp_path / "rows.json", rows, under="train")
+    for start, word in (("0", "blue"), ("1", "hot")):
+        code, out, _ = call("info", path, "--records", "train", "--answer-index-from", start)
+        assert code == 0
+        assert f"-> '{word}'" in out or f"-> ' {word}'" in out
+    assert call("info", path, "--records", "test")[0] == 2
+    assert call("info", path, "--answer-index-from", "2")[0] == 2

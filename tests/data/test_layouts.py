@@ -35,6 +35,7 @@ def test_a_published_layout_is_read_rightly_or_refused(tmp_path, layout):
         if plain is not None and "answers" in layout:
             assert plain.answers is None or "not read" in plain.source
     data = read_data(path, tokenizer, schema=schema)
+    assert layout.get("told", "") in data.source
     if "ids" in layout:
         assert [row.tolist() for row in data.tokens] == layout["ids"]
         return

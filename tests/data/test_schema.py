@@ -287,6 +287,9 @@ def test_the_user_overrules_every_column(tmp_path, ending):
         {"answer_space": "none"},
         {"feature_column": ["f=z"]},
         {"answer_ids": "yes"},
+        {"answer_index_from": 2},
+        {"answer_index_from": True},
+        {"records": 3},
         {"prompt_column": 3},
         {"prompt_column": "a", "answer_column": "a"},
         ["a"],
@@ -403,7 +406,7 @@ CELLS = {
     "bit": st.sampled_from([0, 1]),
     "boolean": st.booleans(),
     "number": st.integers(2, 99),
-    "texts": st.lists(st.sampled_from(["red", "blue"]), min_size=1, max_size=2),
+    "texts": st.lists(st.sampled_from(["red", "blue"]), max_size=2),
     "missing": st.sampled_from(["", "n/a", "yes"]),
 }
 NAMES = (

@@ -23,6 +23,8 @@ def written(layout, folder):
     names = layout["columns"]
     records = [dict(zip(names, row, strict=True)) for row in layout["rows"]]
     save(path, records * layout.get("times", 1), under=layout.get("under"))
+    if "beside" in layout:
+        path.write_text(json.dumps(layout["beside"] | json.loads(path.read_text())))
     if layout.get("mapping"):
         path.write_text(json.dumps(dict(layout["rows"])))
     if layout.get("bom"):

@@ -52,6 +52,8 @@ def bare_text(tokenizer: Tokenizer, text: str) -> list[Any]:
 def whole_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Any]]:
     """`whole_text` of each text, by one call where the tokenizer takes several."""
     encoded = _several(tokenizer, texts)
+    if not texts or len(bare_text(tokenizer, texts[0])) == len(encoded[0]):
+        return encoded  # nothing is added
     return [
         _with_one_bos(tokenizer, text, ids) if len(ids) > 1 and ids[0] == ids[1] else ids
         for text, ids in zip(texts, encoded, strict=True)
@@ -70,7 +72,10 @@ def _several(tokenizer: Tokenizer, texts: Sequence[str], **options: Any) -> list
     if getattr(tokenizer, "is_fast", False) is True and len(texts) > 1:
         encoded: list[list[Any]] = tokenizer(list(texts), **options)["input_ids"]
         return encoded
-    return [_ids(tokenizer(text, **options)) for text in texts]
+    return [
+        ids if type(ids) is list and ids and type(ids[0]) is int else _ids(ids)
+        for ids in (tokenizer(text, **options) for text in texts)
+    ]
 
 
 def _with_one_bos(tokenizer: Tokenizer, text: str, ids: list[Any]) -> list[Any]:
@@ -89,8 +94,6 @@ def added_behind(tokenizer: Tokenizer, text: str) -> int:
 
 def _ids(encoded: Any) -> list[Any]:
     """The ids in a tokenizer's result: a list, an array, a batch of one, or a mapping of these."""
-    if type(encoded) is list and encoded and type(encoded[0]) is int:
-        return encoded
     ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
     if not isinstance(ids, Iterable):
         raise InputError(f"the tokenizer returned {a_kind(ids)}: it must return a list of ids")
