@@ -377,7 +377,7 @@ def sentences(
     ]
 
 
-HALF = {1: "at least", 0: "undecided", -1: "less"}
+HALF = {1: "at least", 0: "not shown", -1: "less"}
 
 
 def _half(lens: Sequence[LensStep], e: LogitAttributionEvidence) -> list[str]:

@@ -76,10 +76,10 @@ def analyze(
         raise InputError("--column and --features both define the features; give one")
     if models[1:] and probe_options.get("keep_circuit") is not None:
         raise InputError(f"--keep-circuit writes one model's circuit; {len(models)} are given")
-    if (kept := probe_options.get("keep_circuit")) is not None:  # before a model is loaded
+    if (circuit_file := probe_options.get("keep_circuit")) is not None:  # before a model is loaded
         from interp_toolkit.models.loading.formats.checkpoint import check_model_file
 
-        check_model_file(kept)
+        check_model_file(circuit_file)
     prompts.check()
     how = loading.load_options()
     named = ctx.meta.get("analyses", {})

@@ -87,9 +87,9 @@ class ModelFlags:
             metavar="NAME|FILE.json",
         ),
     ] = None
-    ignore: Annotated[
-        list[str] | None, options.flag("A tensor to leave out.", metavar="NAME")
-    ] = None
+    ignore: Annotated[list[str] | None, options.flag("A tensor to leave out.", metavar="NAME")] = (
+        None
+    )
     device: options.Device = "auto"
     trust_remote_code: Annotated[
         bool,

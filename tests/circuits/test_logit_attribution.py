@@ -253,7 +253,7 @@ def test_half_of_the_metric_is_only_said_to_be_reached_of_a_positive_one(
     whole = (total, total - 0.1, total + 0.1, 8, 0.0, 0.1, "performed.")
     evidence = LogitAttributionEvidence("not_tested", "logit difference", *whole)
     lens = [
-        LensStep("embedding", 0.0, -0.1, 0.1, "undecided"),
+        LensStep("embedding", 0.0, -0.1, 0.1, "not shown"),
         LensStep("layer 0", total, -3.0, 3.0, "at least"),
     ]
     text = " ".join(sentences([], lens, evidence))

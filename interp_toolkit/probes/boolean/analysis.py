@@ -512,7 +512,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
 
 
 def unfit_for_table(model: Any, data: FeatureData | None) -> str | None:
-    """As `unfit`, of `boolean`: by default for a task of three features or more."""
+    """Reason why `boolean` does not run by default; None for a task of three features or more."""
     task = record_of(model).task or {}
     if (
         data is None
