@@ -9,7 +9,7 @@ distinct where the vocabulary allows; neighbors always differ.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Literal

@@ -196,11 +196,11 @@ def saved_row(folder: Path, name: str, row: int) -> torch.Tensor | None:
         if path.suffix == ".bin":
             state = torch.load(path, map_location="cpu", weights_only=True)
             if name in state:
-                return state[name][row]
+                return torch.as_tensor(state[name][row])
             continue
         with safe_open(path, framework="pt") as file:
             if name in file.keys():  # noqa: SIM118
-                return file.get_slice(name)[row]
+                return torch.as_tensor(file.get_slice(name)[row])
     return None
 
 
