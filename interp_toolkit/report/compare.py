@@ -331,8 +331,8 @@ def _findings(
         sentences.append("No number that can be compared has an interval, so none is tested.")
     if evidence.numbers_unlike:
         sentences.append(
-            f"{counted(evidence.numbers_unlike, 'number')} with intervals are not compared, since "
-            "their metric or condition differs."
+            f"Not compared, since their metric or condition differs: "
+            f"{counted(evidence.numbers_unlike, 'number')} with intervals."
         )
     if evidence.entries_alone:
         sentences.append(f"In one file only: {evidence.entries_alone} entries.")

@@ -366,7 +366,10 @@ def findings(
         after.append(f"K-composition: {' '.join(feeding[:MOST_FEEDERS])}{more}")
     metric = ""
     if groups or screens:
-        metric = f" (metric: {task_check.size}, n = {task_check.value.n}; {task_check.metric})"
+        n = task_check.value.n
+        fewer = any(group.rows < n for group in groups)
+        own = "; percentages are of it on the prompts of the knockout" if fewer else ""
+        metric = f" (metric: {task_check.size}, n = {n}; {task_check.metric}{own})"
     after.append(f"Task{metric}: {task_check.summary}.")
     room = MOST_FINDINGS - len(after)
     if len(sentences) > room:
@@ -463,7 +466,7 @@ def _effect_words(head: HeadVerdict) -> str:
         more = head.knockout.rows_needed
         prompts_needed = f"; about {more} prompts would decide" if more else ""
         why = head.knockout.reason if head.knockout.reason else ""
-        because = f" ({why})" if why.startswith("its effect depends") else ""
+        because = f" ({why})" if why else ""
         return f"undecided: {knocked}{prompts_needed}{because}"
     return f"{effect}: {knocked}"
 

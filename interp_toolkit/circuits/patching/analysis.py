@@ -422,12 +422,9 @@ REASONS: dict[Status, str | None] = {
 def headline(
     sites: Sequence[PatchedSite], e: PatchingEvidence, into: Literal["corrupted", "clean"]
 ) -> str:
-    """Headline: the detected site with the largest effect, then heads, or else other sites."""
+    """Headline: the detected sites, the largest effect first."""
     detected = [site for site in sites if site.status == "detected"]
-    largest = max(detected, key=lambda site: abs(site.effect), default=None)
-    heads = [site for site in detected if site.kind == "head" and site is not largest]
-    names = [_in_headline(site) for site in (largest, *(heads or detected)) if site is not None]
-    names = list(dict.fromkeys(names))
+    names = [_in_headline(site) for site in sorted(detected, key=lambda s: -abs(s.effect))]
     if e.status == "not_tested":
         return f"Patching effects on the {e.metric} are measured, not judged: {e.reason}."
     if not names:
@@ -458,7 +455,7 @@ def sentences(
         of_kind = [site for site in sites if site.kind == kind]
         detected = [site for site in of_kind if site.status == "detected"]
         if detected:
-            shown = "; ".join(map(_effect_words, detected[:3]))
+            shown = "; ".join(map(_effect_words, detected[:4]))
             facts.append(f"{len(detected)} of {len(of_kind)} {words} detected: {shown}.")
     other = [site for site in sites if site.status == "uninformative"]
     if other:

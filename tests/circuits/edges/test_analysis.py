@@ -405,7 +405,7 @@ def test_rivals_that_keep_as_much_explain_a_circuit(circuit):
         ([0.0] * 20, "detected", "suffice for the"),
         ([0.0] * 19 + [share], "uninformative", "other circuits of the same size do too"),
         ([0.0] * 18, "undecided", "too few other circuits of the same size were compared (18)"),
-        ([], "undecided", "no other circuits"),
+        ([], "undecided", "no comparison with other circuits"),
     ):
         checked = dataclasses.replace(circuit.checks, exchanged=[], random=rivals)
         of = dataclasses.replace(circuit, checks=checked)

@@ -183,7 +183,7 @@ def test_copies_of_prompts_are_no_more_prompts(decoys):
         planted.model, "heads", data={name: np.concatenate([c] * 3) for name, c in few.items()}
     )
     assert any("80 of 120 prompts are duplicates" in note for note in thrice.notes)
-    assert thrice.verdict == once.verdict
+    assert (thrice.headline, thrice.findings[1:]) == (once.headline, once.findings[1:])
     for a, b in zip(once.heads, thrice.heads, strict=True):
         assert a.p_value == pytest.approx(b.p_value, nan_ok=True)
         if a.knockout is not None:
